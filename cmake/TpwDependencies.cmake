@@ -1,0 +1,13 @@
+# One place for every foreign library. CUDA and NCCL are optional; the rest comes from distribution packages.
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+find_package(Threads REQUIRED)
+find_package(MPI REQUIRED COMPONENTS C)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2.4)
+pkg_check_modules(JANSSON REQUIRED IMPORTED_TARGET jansson>=2.12)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+if(TPW_BUILD_TESTS)
+  pkg_check_modules(CRITERION REQUIRED IMPORTED_TARGET criterion>=2.4)
+endif()

@@ -1,0 +1,12 @@
+# What was found and what will be built, in one block at the end of the configure step.
+message(STATUS "")
+message(STATUS "tpworker ${PROJECT_VERSION}, ${CMAKE_BUILD_TYPE}")
+message(STATUS "  compiler    ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}")
+message(STATUS "  MPI         ${MPI_C_VERSION} (${MPI_C_COMPILER})")
+message(STATUS "  hwloc       ${HWLOC_VERSION}")
+message(STATUS "  jansson     ${JANSSON_VERSION}, PCRE2 ${PCRE2_VERSION}, utf8proc ${UTF8PROC_VERSION}, xxHash ${XXHASH_VERSION}")
+message(STATUS "  Criterion   ${CRITERION_VERSION}")
+message(STATUS "  CUDA, NCCL  ${TPW_CUDA_SUMMARY}")
+message(STATUS "  sanitizers  ${TPW_SANITIZE}")
+message(STATUS "  host ISAs   ${TPW_HOST_ISAS}")
+message(STATUS "")
