@@ -16,26 +16,26 @@ extern "C" {
 #endif
 
 /* X(name, value, text). One list makes the enum, the names, the texts and their test. */
-#define TPW_STATUS_MAP(X)                                                              \
-    X(OK, 0, "success")                                                                \
-    /* nothing is lost: correct the call and repeat it */                              \
-    X(ERR_ARGUMENT, -1, "invalid argument")                                            \
-    X(ERR_LIMIT, -2, "over a configured limit")                                        \
-    X(ERR_UNSUPPORTED, -3, "not supported here")                                       \
-    X(ERR_BUSY, -4, "still in use")                                                    \
-    /* the sequence is lost */                                                         \
-    X(ERR_SEQUENCE, -20, "sequence is unusable")                                       \
-    /* the worker is lost */                                                           \
-    X(ERR_MEMORY, -40, "out of memory")                                                \
-    X(ERR_CHECKPOINT, -41, "checkpoint is malformed or of an unsupported kind")        \
-    X(ERR_MISSING, -42, "file is missing")                                             \
-    X(ERR_RESOURCE, -43, "a needed resource is not there")                             \
-    X(ERR_DEVICE, -44, "device or communicator failure")                               \
-    X(ERR_IO, -45, "input or output failed")                                           \
-    /* the job is lost: every rank leaves */                                           \
-    X(ERR_PEER, -60, "another rank failed or stalled")                                 \
-    X(ERR_DIVERGED, -61, "ranks disagree")                                             \
-    X(ERR_STOPPED, -62, "stopped on request")                                          \
+#define TPW_STATUS_MAP(X)                                                       \
+    X(OK, 0, "success")                                                         \
+    /* nothing is lost: correct the call and repeat it */                       \
+    X(ERR_ARGUMENT, -1, "invalid argument")                                     \
+    X(ERR_LIMIT, -2, "over a configured limit")                                 \
+    X(ERR_UNSUPPORTED, -3, "not supported here")                                \
+    X(ERR_BUSY, -4, "still in use")                                             \
+    /* the sequence is lost */                                                  \
+    X(ERR_SEQUENCE, -20, "sequence is unusable")                                \
+    /* the worker is lost */                                                    \
+    X(ERR_MEMORY, -40, "out of memory")                                         \
+    X(ERR_CHECKPOINT, -41, "checkpoint is malformed or of an unsupported kind") \
+    X(ERR_MISSING, -42, "file is missing")                                      \
+    X(ERR_RESOURCE, -43, "a needed resource is not there")                      \
+    X(ERR_DEVICE, -44, "device or communicator failure")                        \
+    X(ERR_IO, -45, "input or output failed")                                    \
+    /* the job is lost: every rank leaves */                                    \
+    X(ERR_PEER, -60, "another rank failed or stalled")                          \
+    X(ERR_DIVERGED, -61, "ranks disagree")                                      \
+    X(ERR_STOPPED, -62, "stopped on request")                                   \
     X(ERR_INTERNAL, -63, "internal error")
 
 typedef enum tpw_status {

@@ -5,7 +5,8 @@
  *   key(name) = fin(FNV-1a-64(name));  term = fin((key + i * 0x9E3779B97F4A7C15) ^ bits);  digest = sum mod 2^64
  *
  * with `bits` the zero-extended raw bits of the element and `i` its global index in the documented tensor shape.
- * Three multiplications, because fewer let sign flips or swapped neighbours cancel. SPDX-License-Identifier: Apache-2.0 */
+ * Three multiplications, because fewer let sign flips or swapped neighbours cancel.
+ * SPDX-License-Identifier: Apache-2.0 */
 #ifndef TPW_BASE_DIGEST_H
 #define TPW_BASE_DIGEST_H
 
@@ -15,7 +16,7 @@
 #include "base/dtype.h"
 
 #define TPW_DIGEST_VERSION 1
-#define TPW_DIGEST_STEP 0x9E3779B97F4A7C15ull
+#define TPW_DIGEST_STEP    0x9E3779B97F4A7C15ull
 
 static inline uint64_t tpw_digest_fin(uint64_t t)
 {
@@ -36,7 +37,7 @@ static inline uint64_t tpw_digest_term(uint64_t key, uint64_t index, uint64_t bi
 uint64_t tpw_digest_key(const char *name);
 
 /* Sum of the terms of a [rows, cols] block whose element (r, c) lies at data[r * stride + c] and has the global index
- * index0 + r * index_stride + c. Strides in elements. Local. */
+ * index0 + r * index_stride + c. Strides in elements, any alignment; 0 for an empty block. Local. */
 uint64_t tpw_digest_block(uint64_t key, const void *data, tpw_dtype dtype, int64_t rows, int64_t cols, int64_t stride,
                           uint64_t index0, uint64_t index_stride);
 

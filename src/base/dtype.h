@@ -22,7 +22,7 @@ typedef enum tpw_dtype {
     TPW_DTYPE_COUNT
 } tpw_dtype;
 
-size_t tpw_dtype_size(tpw_dtype dtype);      /* bytes an element */
+size_t tpw_dtype_size(tpw_dtype dtype);      /* bytes an element; 0 outside the list */
 const char *tpw_dtype_name(tpw_dtype dtype); /* "F32", "BF16", "E4M3", ... ; "?" outside the list */
 
 static inline uint32_t tpw_f32_bits(float x)
@@ -56,22 +56,27 @@ static inline uint16_t tpw_bf16_from_f32(float x)
 float tpw_f16_to_f32(uint16_t h);
 uint16_t tpw_f16_from_f32(float x); /* nearest even, subnormals exact, overflow to infinity */
 float tpw_e4m3_to_f32(uint8_t b);
-/* Nearest even; finite values above 448 in magnitude (also +-infinity) saturate to +-448; NaN stays NaN. `saturated`
- * (may be NULL) is incremented by 1 when a value that would have rounded past 448 was cut. */
+/* Nearest even; NaN stays NaN and keeps its sign. 448 < |x| <= 464 rounds to 448 like any other value. What would round
+ * past 448, |x| > 464 and the infinities, is cut to +-448, and then *saturated (may be NULL) is incremented by 1. */
 uint8_t tpw_e4m3_from_f32(float x, size_t *saturated);
 
-/* A strided view of n elements: element i is at data + i * stride * size. Strides are in elements and may be negative. */
+/* A strided view of n elements: element i is at data + i * stride * size. Strides are in elements, may be negative. */
 typedef struct tpw_strided {
     void *data;
     tpw_dtype dtype;
     ptrdiff_t stride;
 } tpw_strided;
 
-/* dst[i] = convert(src[i]) for i < count; any pair of dtypes. Local. Rules: float to float as above; float to integer
- * truncates toward zero and saturates, NaN becomes 0; integer to float rounds to nearest even; to BOOL: 1 for any
- * non-zero value (NaN too), 0 for +-0; I64 to I32 saturates. The views must not overlap unless they are identical.
- * *saturated (may be NULL) receives how many finite values were cut to a representable maximum.
- * Errors: ERR_ARGUMENT for a NULL pointer with count > 0 or an unknown dtype. */
-tpw_status tpw_convert(tpw_strided dst, tpw_strided src, size_t count, size_t *saturated, tpw_error *err) TPW_MUST_CHECK;
+/* dst[i] = convert(src[i]) for i < count; any pair of dtypes, any alignment, one rounding. Local. Rules: equal dtypes
+ * copy the raw bits, except that BOOL becomes 0 or 1; float to float as above; float to integer truncates toward zero
+ * and saturates, NaN becomes 0; integer to float rounds to nearest even from the integer itself, then overflows or
+ * saturates as above; to BOOL: 1 for any non-zero value (NaN too), 0 for +-0; I64 to I32 saturates. Stride 0 repeats
+ * one element. The views must not overlap unless they are identical.
+ * *saturated (may be NULL) receives how many values were cut to the largest or smallest value of the target: to E4M3 as
+ * above, to I32 and I64 all beyond their range, infinities included. NaN, and overflow to an infinity, are not counted.
+ * Errors: ERR_ARGUMENT for a NULL pointer with count > 0, an unknown dtype, or a view larger than the address space;
+ * then nothing is written. */
+tpw_status tpw_convert(tpw_strided dst, tpw_strided src, size_t count, size_t *saturated,
+                       tpw_error *err) TPW_MUST_CHECK;
 
 #endif

@@ -25,7 +25,7 @@ typedef struct tpw_log {
 } tpw_log;
 
 /* Formats and sends one line; does nothing when `log` is NULL, has no sink, or the level is too low. Thread-safe if the
- * sink is. Lines longer than 1,000 bytes are cut with "...". */
+ * sink is. Lines longer than 1,000 bytes are cut with "..."; control characters become spaces. */
 void tpw_log_line(const tpw_log *log, tpw_log_level level, const char *format, ...) TPW_PRINTF(3, 4);
 
 /* A ready sink: writes the line and '\n' to a file descriptor (data = (void *)(intptr_t)fd) with one write(2). */

@@ -20,8 +20,8 @@ int32_t tpw_tokenizer_vocab(const tpw_tokenizer *tokenizer); /* largest id + 1 *
 
 /* Text (UTF-8, may hold NUL bytes) to ids. *ids is malloc'ed, the caller's to free. ERR_ARGUMENT for invalid UTF-8, with the byte
  * offset; ERR_LIMIT when a match limit of the split rule is hit. */
-tpw_status tpw_tokenizer_encode(const tpw_tokenizer *tokenizer, const char *text, size_t bytes, int32_t **ids, size_t *count,
-                                tpw_error *err) TPW_MUST_CHECK;
+tpw_status tpw_tokenizer_encode(const tpw_tokenizer *tokenizer, const char *text, size_t bytes, int32_t **ids,
+                                size_t *count, tpw_error *err) TPW_MUST_CHECK;
 
 /* The bytes of one token (borrowed), added tokens by their content. false and *bytes = 0 for an unknown id. */
 bool tpw_tokenizer_bytes(const tpw_tokenizer *tokenizer, int32_t id, const char **data, size_t *bytes);
@@ -38,6 +38,9 @@ typedef struct tpw_utf8_stream {
 size_t tpw_utf8_push(tpw_utf8_stream *stream, const char *data, size_t bytes, char *out);
 /* What is left at the end (U+FFFD for an unfinished character). Capacity >= 12. */
 size_t tpw_utf8_finish(tpw_utf8_stream *stream, char *out);
+
+/* Is all of `data` valid UTF-8 (no overlong forms, no surrogates)? If not, *bad_at is where the first bad character starts. */
+bool tpw_utf8_valid(const char *data, size_t bytes, size_t *bad_at);
 
 /* 64-bit hash of the file's bytes, to compare ranks. */
 uint64_t tpw_tokenizer_digest(const tpw_tokenizer *tokenizer);

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-#define TPW_RANKS_MAX 1024
+#define TPW_RANKS_MAX     1024
 #define TPW_HOST_NAME_MAX 64
 
 typedef struct tpw_boot tpw_boot;

@@ -20,6 +20,7 @@ tpw_status tpw_comm_mpi_create(tpw_boot *boot, tpw_comm **out, tpw_error *err) T
  * OMPI_COMM_WORLD_SIZE through `getenv_fn` (the command passes getenv; tests pass a fake). ERR_RESOURCE with the flag to
  * use (`srun --mpi=pmix`) when world_size is 1 and one of them says more. Inside an allocation without srun
  * (SLURM_PROCID unset) SLURM_NTASKS alone is no error. */
-tpw_status tpw_boot_check_singleton(int world_size, const char *(*getenv_fn)(const char *), tpw_error *err) TPW_MUST_CHECK;
+tpw_status tpw_boot_check_singleton(int world_size, const char *(*getenv_fn)(const char *),
+                                    tpw_error *err) TPW_MUST_CHECK;
 
 #endif

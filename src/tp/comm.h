@@ -39,4 +39,7 @@ tpw_status tpw_comm_solo_create(tpw_boot *boot, tpw_comm **out, tpw_error *err) 
 tpw_status tpw_comm_local_create(tpw_boot *boot, tpw_comm **out, tpw_error *err) TPW_MUST_CHECK;
 void tpw_comm_destroy(tpw_comm *comm); /* local; NULL allowed */
 
+/* ERR_ARGUMENT naming the allowed sizes when `size` is not one of them. Every kind of comm asks at creation. Pure. */
+tpw_status tpw_comm_check_size(int size, tpw_error *err) TPW_MUST_CHECK;
+
 #endif

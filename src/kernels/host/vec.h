@@ -12,7 +12,8 @@
 #define TPW_LANES 16
 
 typedef struct tpw_vec {
-    const char *isa; /* "baseline", "avx2", "avx512" */
+    const char *isa;    /* "baseline", "avx2", "avx512" */
+    int32_t piece_rows; /* the N of a piece that fills the registers best, a divisor of 24 */
 
     /* 16 lanes: lane l sums a[k]*b[k], k = l, l+16, ... in order by fmaf from +0; a tail shorter than 16 is zero-padded (fmaf with
      * zeros); lanes are joined l+8, l+4, l+2, l+1. */
@@ -32,8 +33,9 @@ typedef struct tpw_vec {
     /* y[i] = x[i] * sigmoid(g[i]) */
     void (*sigmoid_mul)(float *y, const float *x, const float *g, int32_t n);
 
-    /* Exact widening to F32 and rounding back (nearest even), from and to one contiguous row. */
-    void (*load)(float *y, const void *x, tpw_dtype dtype, int64_t offset, int32_t n); /* F32, BF16, E4M3; offset in elements */
+    /* Exact widening to F32 and rounding back (nearest even), from and to one contiguous row. E4M3 must hold no NaN codes. */
+    void (*load)(float *y, const void *x, tpw_dtype dtype, int64_t offset,
+                 int32_t n); /* F32, BF16, E4M3; offset in elements */
     void (*store)(void *y, tpw_dtype dtype, int64_t offset, const float *x, int32_t n); /* F32, BF16 */
 
     /* acc[m * acc_stride + j] for m < M, j < N (N <= 8): piece sums of n <= 128 columns joined to the running slice sum:
@@ -41,6 +43,9 @@ typedef struct tpw_vec {
      * x: M rows of F32, x_stride apart; w: N rows of F32, w_stride apart. */
     void (*piece)(float *acc, int64_t acc_stride, const float *x, int64_t x_stride, int32_t M, const float *w,
                   int64_t w_stride, const float *scale, int32_t N, int32_t n);
+    /* The same with w in its stored type (F32, BF16, E4M3), widened on the fly: for few rows of x. */
+    void (*piece_stored)(float *acc, int64_t acc_stride, const float *x, int64_t x_stride, int32_t M, const void *w,
+                         tpw_dtype dtype, int64_t w_stride, const float *scale, int32_t N, int32_t n);
 } tpw_vec;
 
 /* NULL when this build or this CPU lacks it. */

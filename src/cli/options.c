@@ -1,0 +1,347 @@
+/* Reads the command line with argp, then the configuration file and the environment, and checks what must fit together.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "cli/options.h"
+
+#include <argp.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json.h"
+#include "cli/exit.h"
+
+#define CONFIG_BYTES_MAX ((size_t)1 << 20)
+#define CONFIG_ENV       "TPWORKER_CONFIG"
+
+enum {
+    KEY_SETTING = 0x1000, /* + tpw_setting_id */
+    KEY_CONFIG = 0x2000,
+    KEY_PRINT_CONFIG,
+    KEY_VERSION = 'V',
+    KEY_HELP = 'h'
+};
+
+/* One flag as it was given; its text is argv's. */
+typedef struct given {
+    tpw_setting_id id;
+    const char *text;
+} given;
+
+/* What argp's callback collects. Values are read later, lowest source first. */
+typedef struct collected {
+    tpw_action action;
+    const char *config;
+    given *flags; /* [count], room for argc */
+    size_t count;
+    tpw_status status;
+    tpw_error *err;
+} collected;
+
+/* argp's own table: the settings, then the acts. `docs` holds the texts with their defaults. */
+typedef struct flag_table {
+    struct argp_option options[TPW_SETTING_COUNT + 16];
+    char docs[TPW_SETTING_COUNT][320];
+} flag_table;
+
+static const char *const group_titles[] = {
+    [TPW_GROUP_MODEL] = "Model:",
+    [TPW_GROUP_TEXT] = "Text:",
+    [TPW_GROUP_WORKER] = "Worker (the same on all ranks):",
+    [TPW_GROUP_OUTPUT] = "Output:",
+};
+
+static void make_flag_table(flag_table *t)
+{
+    struct argp_option *o = t->options;
+    memset(t, 0, sizeof *t);
+    for (int group = TPW_GROUP_MODEL; group <= TPW_GROUP_OUTPUT; group++) {
+        *o++ = (struct argp_option){.doc = group_titles[group], .group = group};
+        for (int id = 0; id < TPW_SETTING_COUNT; id++) {
+            const tpw_setting *s = tpw_setting_get((tpw_setting_id)id);
+            if ((int)s->group != group)
+                continue;
+            if (s->fallback)
+                snprintf(t->docs[id], sizeof t->docs[id], "%s (default %s)", s->doc, s->fallback);
+            else
+                snprintf(t->docs[id], sizeof t->docs[id], "%s", s->doc);
+            *o++ = (struct argp_option){.name = s->flag,
+                                        .key = KEY_SETTING + id,
+                                        .arg = s->argument,
+                                        .flags = s->kind == TPW_KIND_BOOL ? OPTION_ARG_OPTIONAL : 0,
+                                        .doc = t->docs[id],
+                                        .group = group};
+        }
+    }
+    int last = TPW_GROUP_OUTPUT + 1;
+    *o++ = (struct argp_option){.doc = "Settings and facts:", .group = last};
+    *o++ = (struct argp_option){"config", KEY_CONFIG, "FILE", 0, "Read settings from a JSON object", last};
+    *o++ = (struct argp_option){"print-config",
+                                KEY_PRINT_CONFIG,
+                                NULL,
+                                0,
+                                "Print every setting and where its value came from, then leave",
+                                last};
+    *o++ =
+        (struct argp_option){"version", KEY_VERSION, NULL, 0, "Print the versions of tpworker and its libraries", last};
+    *o++ = (struct argp_option){"help", KEY_HELP, NULL, 0, "Print this text", last};
+}
+
+static void raise_action(collected *c, tpw_action action)
+{
+    if (action > c->action)
+        c->action = action;
+}
+
+/* argp tells an unknown flag and a missing value alike, by a position: says which of them it was. */
+static void explain(collected *c, const struct argp_state *state)
+{
+    const char *word = state->next > 1 ? state->argv[state->next - 1] : state->argv[1];
+    size_t length = strcspn(word, "=");
+    flag_table table;
+    make_flag_table(&table);
+    int matches = 0;
+    for (const struct argp_option *o = table.options; o->name || o->doc; o++) {
+        if (!o->name || strncmp(word, "--", 2) != 0 || strncmp(o->name, word + 2, length - 2) != 0)
+            continue;
+        matches++;
+        if (o->name[length - 2] == '\0') {
+            matches = 1;
+            break;
+        }
+    }
+    const char *what = matches == 0          ? "is not a flag of tpworker"
+                       : matches > 1         ? "could be several flags; write it out"
+                       : word[length] == '=' ? "takes no value"
+                                             : "needs a value";
+    c->status = tpw_fail(c->err, TPW_ERR_ARGUMENT, "%.80s %s (see tpworker --help)", word, what);
+}
+
+static error_t take(int key, char *arg, struct argp_state *state)
+{
+    collected *c = state->input;
+    if (key >= KEY_SETTING && key < KEY_SETTING + TPW_SETTING_COUNT) {
+        c->flags[c->count++] = (given){(tpw_setting_id)(key - KEY_SETTING), arg ? arg : "yes"};
+        return 0;
+    }
+    switch (key) {
+    case KEY_CONFIG:
+        c->config = arg;
+        return 0;
+    case KEY_PRINT_CONFIG:
+        raise_action(c, TPW_ACTION_PRINT_CONFIG);
+        return 0;
+    case KEY_VERSION:
+        raise_action(c, TPW_ACTION_VERSION);
+        return 0;
+    case KEY_HELP:
+        raise_action(c, TPW_ACTION_HELP);
+        return 0;
+    case ARGP_KEY_ARG:
+        c->status = tpw_fail(c->err, TPW_ERR_ARGUMENT,
+                             "\"%.80s\" is neither a flag nor a command; the only command is run, as the first word "
+                             "(see tpworker --help)",
+                             arg);
+        return EINVAL;
+    case ARGP_KEY_ERROR:
+        if (c->status == TPW_OK)
+            explain(c, state);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static tpw_status collect(int argc, char **argv, collected *c)
+{
+    flag_table table;
+    make_flag_table(&table);
+    struct argp parser = {.options = table.options, .parser = take};
+    /* the command is a command only as the very first word; behind it flags begin */
+    int skip = argc > 1 && strcmp(argv[1], "run") == 0 ? 1 : 0;
+    if (argp_parse(&parser, argc - skip, argv + skip, ARGP_NO_ERRS | ARGP_NO_EXIT | ARGP_NO_HELP, NULL, c) != 0 &&
+        c->status == TPW_OK)
+        c->status = tpw_fail(c->err, TPW_ERR_ARGUMENT, "the command line cannot be read (see tpworker --help)");
+    return c->status;
+}
+
+/* A configuration file is no checkpoint: what is wrong with it is a usage error. */
+static tpw_status as_usage(tpw_status st, tpw_error *err)
+{
+    if (st != TPW_ERR_CHECKPOINT)
+        return st;
+    if (err)
+        err->status = TPW_ERR_ARGUMENT;
+    return TPW_ERR_ARGUMENT;
+}
+
+static bool find_key(const char *key, tpw_setting_id *out)
+{
+    for (int id = 0; id < TPW_SETTING_COUNT; id++) {
+        char name[TPW_SETTING_NAME_MAX];
+        tpw_setting_key((tpw_setting_id)id, name);
+        if (strcmp(name, key) == 0) {
+            *out = (tpw_setting_id)id;
+            return true;
+        }
+    }
+    return false;
+}
+
+static tpw_status read_config(tpw_values *values, const char *path, tpw_error *err)
+{
+    json_t *root = NULL;
+    TPW_TRY(as_usage(tpw_json_load(path, CONFIG_BYTES_MAX, &root, err), err));
+    tpw_status st = TPW_OK;
+    const char *key;
+    json_t *value;
+    json_object_foreach(root, key, value)
+    {
+        tpw_setting_id id;
+        char where[TPW_ERROR_TEXT_MAX / 2];
+        if (!find_key(key, &id)) {
+            st = tpw_fail(err, TPW_ERR_ARGUMENT, "%s: unknown key \"%.60s\"; the keys are the names of --print-config",
+                          path, key);
+            break;
+        }
+        snprintf(where, sizeof where, "%.180s: key \"%.60s\"", path, key);
+        st = tpw_values_set_json(values, id, where, value, err);
+        if (st != TPW_OK)
+            break;
+    }
+    json_decref(root);
+    if (st != TPW_OK)
+        return st;
+    values->config = strdup(path);
+    return values->config ? TPW_OK : tpw_fail(err, TPW_ERR_MEMORY, "no memory for the settings");
+}
+
+static tpw_status read_environment(tpw_values *values, tpw_getenv_fn *getenv_fn, tpw_error *err)
+{
+    for (int id = 0; id < TPW_SETTING_COUNT; id++) {
+        char name[TPW_SETTING_NAME_MAX];
+        tpw_setting_env_name((tpw_setting_id)id, name);
+        const char *text = getenv_fn(name);
+        if (text) /* also an empty one, which no setting takes: better said than guessed */
+            TPW_TRY(tpw_values_set_text(values, (tpw_setting_id)id, TPW_SOURCE_ENVIRONMENT, name, text, err));
+    }
+    return TPW_OK;
+}
+
+static tpw_status read_flags(tpw_values *values, const collected *c, tpw_error *err)
+{
+    for (size_t i = 0; i < c->count; i++) {
+        char where[TPW_SETTING_NAME_MAX];
+        snprintf(where, sizeof where, "--%s", tpw_setting_get(c->flags[i].id)->flag);
+        TPW_TRY(tpw_values_set_text(values, c->flags[i].id, TPW_SOURCE_FLAG, where, c->flags[i].text, err));
+    }
+    return TPW_OK;
+}
+
+/* Of two settings that exclude each other the one from the higher source stands; from the same source it is an error. */
+static tpw_status exclude(tpw_values *v, tpw_setting_id a, bool a_set, tpw_setting_id b, bool b_set, bool *drop_a,
+                          bool *drop_b, tpw_error *err)
+{
+    *drop_a = a_set && b_set && v->source[a] < v->source[b];
+    *drop_b = a_set && b_set && v->source[a] > v->source[b];
+    if (a_set && b_set && v->source[a] == v->source[b])
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "--%s and --%s exclude each other: give one of them",
+                        tpw_setting_get(a)->flag, tpw_setting_get(b)->flag);
+    return TPW_OK;
+}
+
+static void drop_text(tpw_values *v, char **text, tpw_setting_id id)
+{
+    free(*text);
+    *text = NULL;
+    v->source[id] = TPW_SOURCE_DEFAULT;
+}
+
+static tpw_status resolve(tpw_values *v, tpw_error *err)
+{
+    bool drop_a;
+    bool drop_b;
+    TPW_TRY(exclude(v, TPW_SETTING_MODEL, v->model, TPW_SETTING_DUMMY, v->dummy, &drop_a, &drop_b, err));
+    if (drop_a)
+        drop_text(v, &v->model, TPW_SETTING_MODEL);
+    if (drop_b)
+        drop_text(v, &v->dummy, TPW_SETTING_DUMMY);
+    TPW_TRY(
+        exclude(v, TPW_SETTING_PROMPTS, v->prompts, TPW_SETTING_PROMPT, v->prompt.count > 0, &drop_a, &drop_b, err));
+    if (drop_a)
+        drop_text(v, &v->prompts, TPW_SETTING_PROMPTS);
+    if (drop_b) {
+        for (size_t i = 0; i < v->prompt.count; i++)
+            free(v->prompt.data[i]);
+        free(v->prompt.data);
+        v->prompt = (tpw_texts){0};
+        v->source[TPW_SETTING_PROMPT] = TPW_SOURCE_DEFAULT;
+    }
+    return TPW_OK;
+}
+
+static tpw_status check(const tpw_values *v, tpw_error *err)
+{
+    if (v->k > 0)
+        return tpw_fail(err, TPW_ERR_UNSUPPORTED, "--k %lld: drafting is not in this version; use --k 0",
+                        (long long)v->k);
+    if (!v->dummy && (v->layers > 0 || v->vocab > 0))
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "--%s is a size of --dummy NAME; a model folder has its own",
+                        v->layers > 0 ? "layers" : "vocab");
+    if ((v->page & (v->page - 1)) != 0)
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "--page %lld: must be a power of two in 1..256", (long long)v->page);
+    if (v->rows < v->batch)
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "--rows %lld is less than --batch %lld: every sequence needs a row",
+                        (long long)v->rows, (long long)v->batch);
+    return TPW_OK;
+}
+
+tpw_status tpw_command_parse(int argc, char **argv, tpw_getenv_fn *getenv_fn, tpw_command *out, tpw_error *err)
+{
+    *out = (tpw_command){0};
+    collected c = {.err = err};
+    c.flags = calloc((size_t)argc + 1, sizeof *c.flags);
+    if (!c.flags)
+        return tpw_fail(err, TPW_ERR_MEMORY, "no memory for the command line");
+    tpw_status st;
+    TPW_TRY_GOTO(st, collect(argc, argv, &c), free_flags);
+    TPW_TRY_GOTO(st, tpw_values_init(&out->values, err), free_flags);
+    out->action = c.action;
+    if (c.action >= TPW_ACTION_VERSION)
+        goto free_flags;
+    const char *config = c.config ? c.config : getenv_fn(CONFIG_ENV);
+    if (config)
+        TPW_TRY_GOTO(st, read_config(&out->values, config, err), free_flags);
+    TPW_TRY_GOTO(st, read_environment(&out->values, getenv_fn, err), free_flags);
+    TPW_TRY_GOTO(st, read_flags(&out->values, &c, err), free_flags);
+    TPW_TRY_GOTO(st, resolve(&out->values, err), free_flags);
+    st = check(&out->values, err);
+free_flags:
+    free(c.flags);
+    return st;
+}
+
+void tpw_command_fini(tpw_command *command)
+{
+    tpw_values_fini(&command->values);
+}
+
+void tpw_command_help(FILE *out)
+{
+    flag_table table;
+    char name[] = "tpworker"; /* argp wants it writable */
+    make_flag_table(&table);
+    struct argp parser = {.options = table.options,
+                          .doc = "Generates text with a hybrid Qwen model on the ranks that mpirun or srun started, "
+                                 "and says whether all ranks "
+                                 "agree. The one command is run; it may be left out."};
+    fputs("Usage: tpworker [run] [FLAG...]\n       mpirun -np 2 tpworker [run] [FLAG...]\n", out);
+    argp_help(&parser, out, ARGP_HELP_PRE_DOC | ARGP_HELP_LONG, name);
+    fputs("\nEvery setting can also be given as TPWORKER_<NAME> in the environment (TPWORKER_MAX_TOKENS=64) or as a "
+          "key of\n"
+          "the --config file ({\"max_tokens\": 64}). Flags win over the environment, the environment over the file.\n"
+          "\nExit codes:\n",
+          out);
+    for (int code = 0; code < 126; code++)
+        if (tpw_exit_meaning(code))
+            fprintf(out, "  %3d  %s\n", code, tpw_exit_meaning(code));
+}

@@ -1,0 +1,159 @@
+/* Formats the text for people. SPDX-License-Identifier: Apache-2.0 */
+#include "cli/output.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB              (1024.0 * 1024.0)
+#define CELL_MAX         136
+#define COLUMNS          10
+#define PROMPT_SHOWN     240 /* bytes of a prompt that are repeated */
+#define PROMPT_IDS_SHOWN 16
+#define DIM              "\033[2m"
+#define PLAIN            "\033[0m"
+#define REPLACEMENT      "\xEF\xBF\xBD"
+
+typedef char cells[COLUMNS][CELL_MAX];
+
+static const char *const titles[COLUMNS] = {"rank",      "host", "pid",         "device",    "cpus asked",
+                                            "cpus have", "NUMA", "weights MiB", "state MiB", "KV MiB"};
+static const bool right[COLUMNS] = {true, false, true, false, false, false, true, true, true, true};
+
+static void fill_row(const tpw_rank_info *r, cells row)
+{
+    snprintf(row[0], CELL_MAX, "%d", r->rank);
+    snprintf(row[1], CELL_MAX, "%s", r->host);
+    snprintf(row[2], CELL_MAX, "%lld", (long long)r->pid);
+    snprintf(row[3], CELL_MAX, "%s", r->device);
+    snprintf(row[4], CELL_MAX, "%s", r->cpus_requested[0] != '\0' ? r->cpus_requested : "-");
+    snprintf(row[5], CELL_MAX, "%s", r->cpus_obtained[0] != '\0' ? r->cpus_obtained : "-");
+    if (r->numa_node >= 0)
+        snprintf(row[6], CELL_MAX, "%d", r->numa_node);
+    else
+        snprintf(row[6], CELL_MAX, "-");
+    snprintf(row[7], CELL_MAX, "%.1f", (double)r->weight_bytes / MIB);
+    snprintf(row[8], CELL_MAX, "%.1f", (double)r->state_bytes / MIB);
+    snprintf(row[9], CELL_MAX, "%.1f", (double)r->kv_bytes / MIB);
+}
+
+static void print_row(tpw_sink *sink, cells row, const int widths[COLUMNS])
+{
+    char line[COLUMNS * (CELL_MAX + 2) + 2];
+    size_t at = 0;
+    for (int c = 0; c < COLUMNS; c++)
+        at += (size_t)snprintf(line + at, sizeof line - at, right[c] ? "%s%*s" : "%s%-*s", c > 0 ? "  " : "", widths[c],
+                               row[c]);
+    while (at > 0 && line[at - 1] == ' ')
+        at--;
+    line[at++] = '\n';
+    tpw_sink_push(sink, line, at);
+}
+
+void tpw_output_ranks(tpw_sink *sink, const tpw_rank_info *ranks, int size)
+{
+    int widths[COLUMNS] = {0};
+    cells row;
+    for (int r = -1; r < size; r++) {
+        if (r >= 0)
+            fill_row(&ranks[r], row);
+        for (int c = 0; c < COLUMNS; c++) {
+            if (r < 0)
+                snprintf(row[c], CELL_MAX, "%s", titles[c]);
+            int width = (int)strlen(row[c]);
+            widths[c] = width > widths[c] ? width : widths[c];
+        }
+    }
+    for (int c = 0; c < COLUMNS; c++)
+        snprintf(row[c], CELL_MAX, "%s", titles[c]);
+    print_row(sink, row, widths);
+    for (int r = 0; r < size; r++) {
+        fill_row(&ranks[r], row);
+        print_row(sink, row, widths);
+    }
+}
+
+void tpw_output_model(tpw_sink *sink, const tpw_model_info *m)
+{
+    tpw_sink_printf(
+        sink,
+        "model %s (%s): %d layers = %d linear + %d attention, hidden %d, vocabulary %d, %s weights, %s, context %d\n\n",
+        m->name, m->model_type, m->layers, m->layers_linear, m->layers_attention, m->hidden, m->vocab,
+        m->fp8 ? "FP8" : "unquantised", m->has_mtp ? "MTP layer present" : "no MTP layer", m->context_max);
+}
+
+/* Model output is untrusted: control characters, which a terminal might obey, become U+FFFD. Line breaks and tabs stay. */
+static void push_clean(tpw_sink *sink, const char *text, size_t bytes)
+{
+    size_t start = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        unsigned char byte = (unsigned char)text[i];
+        bool c1 = byte == 0xC2 && i + 1 < bytes && (unsigned char)text[i + 1] < 0xA0;
+        if (!c1 && (byte >= 0x20 || byte == '\n' || byte == '\t') && byte != 0x7F)
+            continue;
+        tpw_sink_push(sink, text + start, i - start);
+        tpw_sink_push(sink, REPLACEMENT, strlen(REPLACEMENT));
+        i += c1 ? 1 : 0;
+        start = i + 1;
+    }
+    tpw_sink_push(sink, text + start, bytes - start);
+}
+
+static void open_prompt(tpw_sink *sink, const tpw_prompt *p, bool terminal)
+{
+    tpw_sink_printf(sink, "%s", terminal ? DIM : "[");
+    if (p->text) {
+        size_t shown = p->text_bytes > PROMPT_SHOWN ? tpw_text_cut(p->text, PROMPT_SHOWN) : p->text_bytes;
+        push_clean(sink, p->text, shown);
+        tpw_sink_printf(sink, "%s", shown < p->text_bytes ? "..." : "");
+    } else {
+        for (int32_t i = 0; i < p->count && i < PROMPT_IDS_SHOWN; i++)
+            tpw_sink_printf(sink, i > 0 ? " %d" : "%d", p->ids[i]);
+        tpw_sink_printf(sink, "%s", p->count > PROMPT_IDS_SHOWN ? " ..." : "");
+    }
+    tpw_sink_printf(sink, "%s", terminal ? PLAIN : "]");
+}
+
+void tpw_output_stream(tpw_sink *sink, tpw_stream *stream, const tpw_prompts *prompts, const tpw_results *results,
+                       bool terminal, bool last)
+{
+    while (stream->index < results->count) {
+        const tpw_result *r = &results->data[stream->index];
+        if (!stream->opened && r->text_bytes == 0 && !r->finished && !last)
+            return; /* nothing to show yet: the prompt appears with the first token */
+        if (!stream->opened) {
+            open_prompt(sink, &prompts->data[stream->index], terminal);
+            if (!results->tokenizer)
+                tpw_sink_push(sink, " ", 1);
+            stream->opened = true;
+        }
+        if (r->text_bytes > stream->written)
+            push_clean(sink, r->text + stream->written, r->text_bytes - stream->written);
+        stream->written = r->text_bytes;
+        if (!r->finished && !last)
+            return;
+        if (!r->finished || r->finish == TPW_FINISH_ERROR || r->finish == TPW_FINISH_CANCELLED)
+            tpw_sink_printf(sink, " [%s]", tpw_result_finish_name(r));
+        tpw_sink_push(sink, "\n\n", 2);
+        *stream = (tpw_stream){.index = stream->index + 1};
+    }
+}
+
+void tpw_output_summary(tpw_sink *sink, const tpw_summary *s)
+{
+    tpw_sink_printf(sink, "prompts  %zu of %zu finished, %lld prompt tokens, %lld output tokens\n", s->finished,
+                    s->prompts, (long long)s->prompt_tokens, (long long)s->output_tokens);
+    tpw_sink_printf(sink, "time     %.3f s in %lld steps, prefill %.1f tokens/s, decode %.1f tokens/s\n", s->seconds,
+                    (long long)s->steps, tpw_rate(s->prompt_tokens, s->prefill_seconds),
+                    tpw_rate(s->decode_tokens, s->decode_seconds));
+    tpw_sink_printf(sink, "memory   peak of each rank, MiB:");
+    for (int r = 0; r < s->size; r++)
+        tpw_sink_printf(sink, " %.1f", (double)s->ranks[r].peak_bytes / MIB);
+    if (s->size > 1)
+        tpw_sink_printf(sink, "\ndigest   %016llx  all %d ranks agree (%lld checks)\n", (unsigned long long)s->digest,
+                        s->size, (long long)s->checks);
+    else
+        tpw_sink_printf(sink, "\ndigest   %016llx  one rank, nothing to compare with\n", (unsigned long long)s->digest);
+    if (s->digested < s->prompts)
+        tpw_sink_printf(sink, "         of %zu of %zu prompts\n", s->digested, s->prompts);
+}

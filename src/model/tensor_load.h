@@ -1,0 +1,42 @@
+/* Reads one tensor's local part into the weight arena: matrices by rows or columns, block scales with them, small vectors.
+ * SPDX-License-Identifier: Apache-2.0 */
+#ifndef TPW_MODEL_TENSOR_LOAD_H
+#define TPW_MODEL_TENSOR_LOAD_H
+
+#include "graph/arena.h"
+#include "model/checkpoint.h"
+#include "model/partition.h"
+#include "model/weights.h"
+
+/* State of one load. While the arena measures (base NULL) nothing is read and nothing is marked. */
+typedef struct tpw_loader {
+    const tpw_config *config;
+    const tpw_partition *part;
+    tpw_checkpoint *checkpoint;
+    const tpw_exec *exec;
+    tpw_arena *arena;
+    void *staging; /* host */
+    size_t staging_bytes;
+    tpw_load_progress *progress;
+    void *progress_data;
+    tpw_error *err;
+} tpw_loader;
+
+tpw_status tpw_loader_init(tpw_loader *out, const tpw_config *config, const tpw_partition *part,
+                           tpw_checkpoint *checkpoint, const tpw_exec *exec, tpw_arena *arena,
+                           tpw_error *err) TPW_MUST_CHECK;
+void tpw_loader_fini(tpw_loader *loader);
+
+/* Names are prefix + name; the tensor must have exactly [rows, cols]. Row spans are concatenated in the given order. */
+tpw_status tpw_load_rows(tpw_loader *l, const char *prefix, const char *name, int64_t rows, int64_t cols,
+                         const tpw_span *spans, int span_count, tpw_weight *out) TPW_MUST_CHECK;
+tpw_status tpw_load_cols(tpw_loader *l, const char *prefix, const char *name, int64_t rows, int64_t cols, tpw_span span,
+                         tpw_weight *out) TPW_MUST_CHECK;
+/* The same as F32, without scales. */
+tpw_status tpw_load_table(tpw_loader *l, const char *prefix, const char *name, int64_t rows, int64_t cols,
+                          const tpw_span *spans, int span_count, float **out) TPW_MUST_CHECK;
+/* A vector of `count` elements, of which `span` is kept, as F32. */
+tpw_status tpw_load_vector(tpw_loader *l, const char *prefix, const char *name, int64_t count, tpw_span span,
+                           float **out) TPW_MUST_CHECK;
+
+#endif

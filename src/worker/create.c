@@ -1,0 +1,130 @@
+/* Creates a worker over a communicator: boot, agreement on options, node, binding, backend, comm.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tpworker/mpi.h"
+
+#include "kernels/host/host.h"
+#include "tp/agree.h"
+#include "tp/boot_mpi.h"
+#include "tp/node.h"
+#include "worker/worker.h"
+
+/* Translates the public log callback to the inner one. */
+static void log_sink(void *data, tpw_log_level level, const char *line)
+{
+    const tpw_options *o = data;
+
+    o->log(o->log_data, (int)level, line);
+}
+
+static void open_log(tpw_worker *w)
+{
+    const tpw_options *o = &w->settings.options;
+
+    if (o->log == NULL)
+        return;
+    w->log = (tpw_log){.sink = log_sink,
+                       .data = (void *)o,
+                       .level = (tpw_log_level)o->log_level,
+                       .prefix = false,
+                       .rank = w->boot->rank};
+    memcpy(w->log.host, w->boot->host, sizeof w->log.host);
+}
+
+/* Local rank -> CPUs, then bind and read back. */
+static tpw_status place_and_bind(tpw_worker *w, const tpw_node *node, tpw_error *err)
+{
+    const tpw_bind_mode modes[] = {TPW_BIND_NONE, TPW_BIND_AUTO, TPW_BIND_STRICT};
+    char cpus[TPW_MASK_TEXT_MAX];
+
+    TPW_TRY(tpw_topology_load(NULL, &w->topology, err));
+    TPW_TRY(tpw_place_cpus(w->topology, node->rank, node->size, cpus, err));
+    TPW_TRY(tpw_bind_cpus(w->topology, cpus, modes[w->settings.options.binding], &w->binding, err));
+    tpw_log_line(&w->log, TPW_LOG_DEBUG, "rank %d of %d on %s: asked for CPUs %s, has %s", w->boot->rank, w->boot->size,
+                 w->boot->host, w->binding.requested, w->binding.obtained);
+    return TPW_OK;
+}
+
+/* Everything that each rank does alone. */
+static tpw_status create_local(tpw_worker *w, const tpw_node *node, tpw_error *err)
+{
+    TPW_TRY(place_and_bind(w, node, err));
+    TPW_TRY(tpw_host_create(w->settings.isa, &w->exec, err));
+    w->ranks = calloc((size_t)w->boot->size, sizeof *w->ranks);
+    if (w->ranks == NULL)
+        return tpw_fail(err, TPW_ERR_MEMORY, "no memory for the table of %d ranks", w->boot->size);
+    return TPW_OK;
+}
+
+static tpw_status create_collective(tpw_worker *w, const tpw_options *options, tpw_error *err)
+{
+    tpw_node node;
+
+    TPW_TRY(tpw_agree_status(w->boot, tpw_settings_init(&w->settings, options, err), err));
+    open_log(w);
+    TPW_TRY(tpw_agree_digest(w->boot, tpw_settings_digest(&w->settings), "options", err));
+    if (!tpw_tp_size_ok(w->boot->size))
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "%d ranks: tensor-parallel sizes are 1, 2, 4 and 8", w->boot->size);
+    TPW_TRY(tpw_node_find(w->boot, &node, err));
+    TPW_TRY(tpw_agree_status(w->boot, create_local(w, &node, err), err));
+    return tpw_comm_mpi_create(w->boot, &w->comm, err);
+}
+
+tpw_status tpw_worker_create(const tpw_options *options, MPI_Comm comm, tpw_worker **out, tpw_error *err)
+{
+    int64_t timeout_ms = options != NULL && options->size == sizeof *options && options->timeout_ms > 0
+                             ? options->timeout_ms
+                             : ((tpw_options)TPW_OPTIONS_INIT).timeout_ms;
+    tpw_worker *w;
+    tpw_status st;
+
+    if (out == NULL)
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "create: out is NULL");
+    *out = NULL;
+    w = calloc(1, sizeof *w);
+    if (w == NULL)
+        return tpw_fail(err, TPW_ERR_MEMORY, "no memory for a worker");
+    TPW_TRY_GOTO(st, tpw_boot_mpi_create(comm, timeout_ms, &w->boot, err), fail);
+    w->boot->step = -1;
+    w->boot->phase = "create";
+    TPW_TRY_GOTO(st, create_collective(w, options, err), fail);
+    *out = w;
+    return TPW_OK;
+fail:
+    tpw_worker_destroy(w);
+    return st;
+}
+
+void tpw_worker_destroy(tpw_worker *worker)
+{
+    if (worker == NULL)
+        return;
+    tpw_pass_destroy(worker->pass);
+    tpw_state_destroy(worker->state);
+    tpw_model_destroy(worker->model);
+    tpw_sequences_fini(&worker->sequences);
+    tpw_control_fini(&worker->control);
+    tpw_events_fini(&worker->events);
+    free(worker->record);
+    free(worker->buf.candidates);
+    free(worker->buf.planned);
+    free(worker->buf.segments);
+    free(worker->buf.ids);
+    free(worker->buf.logit_rows);
+    free(worker->buf.best);
+    free(worker->buf.over);
+    free(worker->buf.hidden);
+    free(worker->buf.scopes);
+    free(worker->buf.scopes_all);
+    free(worker->ranks);
+    tpw_comm_destroy(worker->comm);
+    tpw_host_destroy(worker->exec);
+    tpw_topology_destroy(worker->topology);
+    tpw_boot_destroy(worker->boot);
+    tpw_settings_fini(&worker->settings);
+    free(worker);
+}

@@ -1,0 +1,171 @@
+/* Loads the model into a worker and plans all memory; gathers what every rank is and holds.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/host/host.h"
+#include "kernels/rope.h"
+#include "tp/agree.h"
+#include "worker/worker.h"
+
+#define CONTEXT_DEFAULT     4096
+#define LOAD_TIMEOUT_FACTOR 20 /* a rank on a slow disk may take this much longer than a step may */
+
+tpw_dtype tpw_worker_act(const tpw_worker *worker)
+{
+    return worker->settings.options.compute == TPW_COMPUTE_F32 ? TPW_F32 : TPW_BF16;
+}
+
+/* Config and headers of this rank's files. */
+static tpw_status open_model(tpw_worker *w, tpw_checkpoint **out, tpw_error *err)
+{
+    const tpw_options *o = &w->settings.options;
+
+    if (o->dummy != NULL) {
+        TPW_TRY(tpw_config_dummy(o->dummy, o->dummy_layers, o->dummy_vocab, &w->config, err));
+        return tpw_checkpoint_open_dummy(&w->config, out, err);
+    }
+    TPW_TRY(tpw_config_load(o->model, &w->config, err));
+    return tpw_checkpoint_open(o->model, out, err);
+}
+
+/* Limits that follow from options and config; the same on all ranks. */
+static tpw_status plan(tpw_worker *w, tpw_state_limits *state, tpw_pass_limits *pass, tpw_error *err)
+{
+    const tpw_options *o = &w->settings.options;
+    int64_t pages_each;
+
+    w->context_max = o->context_max > 0 ? o->context_max : CONTEXT_DEFAULT;
+    if (o->context_max > w->config.positions_max)
+        return tpw_fail(err, TPW_ERR_LIMIT, "context of %d positions: the model has %d", o->context_max,
+                        w->config.positions_max);
+    if (w->context_max > w->config.positions_max)
+        w->context_max = w->config.positions_max;
+    pages_each = (w->context_max + o->page_size - 1) / o->page_size;
+    if (o->pages == 0 && pages_each * o->sequences_max >= INT32_MAX)
+        return tpw_fail(err, TPW_ERR_LIMIT, "%d sequences of %lld pages are too many: set pages", o->sequences_max,
+                        (long long)pages_each);
+    *state = (tpw_state_limits){.slots = o->sequences_max,
+                                .pages = o->pages > 0 ? o->pages : (int32_t)(pages_each * o->sequences_max),
+                                .page_size = o->page_size,
+                                .act = tpw_worker_act(w)};
+    *pass = (tpw_pass_limits){.rows_max = o->rows_max, .logits_max = o->sequences_max, .act = tpw_worker_act(w)};
+    TPW_TRY(tpw_partition_make(&w->config, w->boot->rank, w->boot->size, &w->part, err));
+    TPW_TRY(tpw_state_plan(&w->config, &w->part, state, &w->state_bytes, err));
+    return tpw_pass_bytes(&w->config, &w->part, pass, &w->workspace_bytes, err);
+}
+
+static tpw_status make_buffers(tpw_worker *w, tpw_error *err)
+{
+    const tpw_options *o = &w->settings.options;
+    tpw_step_buffers *b = &w->buf;
+    size_t n = (size_t)o->sequences_max, layers = (size_t)w->config.layers;
+
+    w->scope_count = tpw_scope_count(&w->config);
+    b->candidates = calloc(n, sizeof *b->candidates);
+    b->planned = calloc(n, sizeof *b->planned);
+    b->segments = calloc(n, sizeof *b->segments);
+    b->ids = calloc((size_t)o->rows_max, sizeof *b->ids);
+    b->logit_rows = calloc(n, sizeof *b->logit_rows);
+    b->best = calloc(n, sizeof *b->best);
+    b->over = calloc(n, sizeof *b->over);
+    b->hidden = calloc(n * layers, sizeof *b->hidden);
+    b->scopes = calloc((size_t)w->scope_count, sizeof *b->scopes);
+    b->scopes_all = calloc((size_t)w->scope_count * (size_t)w->boot->size, sizeof *b->scopes_all);
+    if (b->candidates == NULL || b->planned == NULL || b->segments == NULL || b->ids == NULL || b->logit_rows == NULL ||
+        b->best == NULL || b->over == NULL || b->hidden == NULL || b->scopes == NULL || b->scopes_all == NULL)
+        return tpw_fail(err, TPW_ERR_MEMORY, "no memory for the buffers of %d sequences", o->sequences_max);
+    return TPW_OK;
+}
+
+/* What each rank does alone once the limits stand. */
+static tpw_status load_local(tpw_worker *w, tpw_checkpoint *checkpoint, const tpw_state_limits *state,
+                             const tpw_pass_limits *pass, const float *rope, tpw_error *err)
+{
+    const tpw_options *o = &w->settings.options;
+
+    TPW_TRY(tpw_model_load(&w->config, &w->part, checkpoint, w->exec, rope, w->context_max, o->progress,
+                           o->progress_data, &w->model, err));
+    w->file_bytes = tpw_checkpoint_bytes_read(checkpoint);
+    TPW_TRY(tpw_state_create(&w->config, &w->part, state, w->exec, &w->state, err));
+    TPW_TRY(tpw_pass_create(w->model, w->state, w->comm, pass, &w->pass, err));
+    TPW_TRY(tpw_sequences_init(&w->sequences, state->slots, state->pages, state->page_size, w->config.layers, err));
+    w->stats.pages_total = state->pages;
+    return make_buffers(w, err);
+}
+
+/* The rotary table is made once, on rank 0, and copied: sines of two hosts might differ. */
+static tpw_status share_rope(tpw_worker *w, float **out, tpw_error *err)
+{
+    size_t bytes = (size_t)w->context_max * (size_t)w->config.rope_dim * sizeof(float);
+    float *rope = malloc(bytes);
+    tpw_status st = rope != NULL ? TPW_OK : tpw_fail(err, TPW_ERR_MEMORY, "no memory for the rotary table");
+
+    if (st == TPW_OK && w->boot->rank == 0)
+        st = tpw_rope_fill(rope, w->context_max, w->config.rope_dim, w->config.rope_theta, err);
+    st = tpw_agree_status(w->boot, st, err);
+    if (st == TPW_OK)
+        st = w->boot->ops->broadcast(w->boot, rope, bytes, 0, err);
+    if (st != TPW_OK) {
+        free(rope);
+        return st;
+    }
+    *out = rope;
+    return TPW_OK;
+}
+
+static tpw_status load(tpw_worker *w, tpw_checkpoint **checkpoint, float **rope, tpw_error *err)
+{
+    tpw_state_limits state;
+    tpw_pass_limits pass;
+
+    TPW_TRY(tpw_agree_status(w->boot, open_model(w, checkpoint, err), err));
+    TPW_TRY(tpw_agree_digest(w->boot, tpw_config_digest(&w->config), "config.json", err));
+    TPW_TRY(tpw_agree_digest(w->boot, tpw_checkpoint_digest(*checkpoint), "the checkpoint's headers", err));
+    TPW_TRY(tpw_agree_status(w->boot, plan(w, &state, &pass, err), err));
+    TPW_TRY(share_rope(w, rope, err));
+    TPW_TRY(tpw_agree_status(w->boot, load_local(w, *checkpoint, &state, &pass, *rope, err), err));
+    return tpw_worker_gather_ranks(w, err);
+}
+
+tpw_status tpw_worker_load(tpw_worker *worker, tpw_error *err)
+{
+    tpw_checkpoint *checkpoint = NULL;
+    float *rope = NULL;
+    int64_t timeout_ms;
+    tpw_status st;
+
+    if (worker == NULL || worker->stage != TPW_CREATED)
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "load: the worker is already loaded or has failed");
+    timeout_ms = worker->boot->timeout_ms;
+    worker->boot->phase = "load";
+    worker->boot->timeout_ms = timeout_ms * LOAD_TIMEOUT_FACTOR;
+    st = load(worker, &checkpoint, &rope, err);
+    worker->boot->timeout_ms = timeout_ms;
+    worker->boot->phase = "step";
+    worker->stage = st == TPW_OK ? TPW_LOADED : TPW_FAILED;
+    tpw_checkpoint_close(checkpoint);
+    free(rope);
+    return st;
+}
+
+tpw_status tpw_worker_gather_ranks(tpw_worker *worker, tpw_error *err)
+{
+    tpw_rank_info mine = {.rank = worker->boot->rank,
+                          .pid = getpid(),
+                          .numa_node = worker->binding.numa_node,
+                          .weight_bytes = worker->model != NULL ? (int64_t)worker->model->arena.bytes : 0,
+                          .kv_bytes = (int64_t)worker->state_bytes.kv,
+                          .state_bytes = (int64_t)(worker->state_bytes.recurrent + worker->state_bytes.conv),
+                          .workspace_bytes = (int64_t)worker->workspace_bytes,
+                          .peak_bytes = (int64_t)worker->exec->device->bytes_peak(worker->exec),
+                          .file_bytes = worker->file_bytes};
+
+    snprintf(mine.host, sizeof mine.host, "%s", worker->boot->host);
+    snprintf(mine.device, sizeof mine.device, "host (%s)", tpw_host_isa(worker->exec));
+    snprintf(mine.cpus_requested, sizeof mine.cpus_requested, "%s", worker->binding.requested);
+    snprintf(mine.cpus_obtained, sizeof mine.cpus_obtained, "%s", worker->binding.obtained);
+    return worker->boot->ops->allgather(worker->boot, &mine, worker->ranks, sizeof mine, err);
+}

@@ -1,0 +1,98 @@
+/* Checks the options of a worker and freezes a copy. SPDX-License-Identifier: Apache-2.0 */
+#include "worker/options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/digest.h"
+
+#define TIMEOUT_MS_MAX (24LL * 3600 * 1000)
+
+void tpw_options_init(tpw_options *options)
+{
+    *options = (tpw_options)TPW_OPTIONS_INIT;
+}
+
+/* One integer option and its legal range. */
+typedef struct range {
+    const char *name;
+    int64_t value;
+    int64_t low;
+    int64_t high;
+} range;
+
+static tpw_status check_ranges(const tpw_options *o, tpw_error *err)
+{
+    const range ranges[] = {{"sequences_max", o->sequences_max, 1, 4096},
+                            {"rows_max", o->rows_max, 1, 65536},
+                            {"chunk", o->chunk, 1, 65536},
+                            {"page_size", o->page_size, 1, 256},
+                            {"pages", o->pages, 0, INT32_MAX - 1},
+                            {"context_max", o->context_max, 0, 1 << 24},
+                            {"dummy_layers", o->dummy_layers, 0, 1024},
+                            {"dummy_vocab", o->dummy_vocab, 0, 1 << 24},
+                            {"timeout_ms", o->timeout_ms, 1, TIMEOUT_MS_MAX},
+                            {"compute", o->compute, TPW_COMPUTE_BF16, TPW_COMPUTE_F32},
+                            {"binding", o->binding, TPW_BINDING_NONE, TPW_BINDING_STRICT}};
+
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
+        if (ranges[i].value < ranges[i].low || ranges[i].value > ranges[i].high)
+            return tpw_fail(err, TPW_ERR_ARGUMENT, "option %s = %lld is not in %lld..%lld", ranges[i].name,
+                            (long long)ranges[i].value, (long long)ranges[i].low, (long long)ranges[i].high);
+    return TPW_OK;
+}
+
+static tpw_status check(const tpw_options *o, tpw_error *err)
+{
+    if (o == NULL || o->size != sizeof *o)
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "options: start from tpw_options_init (size %zu, this library has %zu)",
+                        o == NULL ? (size_t)0 : o->size, sizeof *o);
+    if ((o->model == NULL) == (o->dummy == NULL))
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "options: give either a model folder or a dummy shape");
+    TPW_TRY(check_ranges(o, err));
+    if ((o->page_size & (o->page_size - 1)) != 0)
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "option page_size = %d is not a power of two", o->page_size);
+    if (o->rows_max < o->sequences_max)
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "option rows_max = %d is less than sequences_max = %d", o->rows_max,
+                        o->sequences_max);
+    return TPW_OK;
+}
+
+static tpw_status copy_string(char **to, const char *from, tpw_error *err)
+{
+    *to = from == NULL ? NULL : strdup(from);
+    return from != NULL && *to == NULL ? tpw_fail(err, TPW_ERR_MEMORY, "no memory for the options") : TPW_OK;
+}
+
+tpw_status tpw_settings_init(tpw_settings *out, const tpw_options *options, tpw_error *err)
+{
+    *out = (tpw_settings){0};
+    TPW_TRY(check(options, err));
+    out->options = *options;
+    TPW_TRY(copy_string(&out->model, options->model, err));
+    TPW_TRY(copy_string(&out->dummy, options->dummy, err));
+    TPW_TRY(copy_string(&out->isa, options->isa, err));
+    out->options.model = out->model;
+    out->options.dummy = out->dummy;
+    out->options.isa = out->isa;
+    return TPW_OK;
+}
+
+void tpw_settings_fini(tpw_settings *settings)
+{
+    free(settings->model);
+    free(settings->dummy);
+    free(settings->isa);
+    *settings = (tpw_settings){0};
+}
+
+uint64_t tpw_settings_digest(const tpw_settings *settings)
+{
+    const tpw_options *o = &settings->options;
+    const int64_t fields[] = {(int64_t)o->size, o->dummy_layers, o->dummy_vocab,  o->compute, o->sequences_max,
+                              o->rows_max,      o->chunk,        o->page_size,    o->pages,   o->context_max,
+                              o->timeout_ms,    o->binding,      o->dummy != NULL};
+    uint64_t key = tpw_digest_key(o->dummy != NULL ? o->dummy : "options");
+
+    return tpw_digest_block(key, fields, TPW_I64, 1, (int64_t)(sizeof fields / sizeof fields[0]), 0, 0, 0);
+}

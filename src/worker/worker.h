@@ -1,0 +1,88 @@
+/* The inside of a worker: the one struct that holds every handle. SPDX-License-Identifier: Apache-2.0 */
+#ifndef TPW_WORKER_WORKER_H
+#define TPW_WORKER_WORKER_H
+
+#include "tpworker/worker.h"
+
+#include "base/log.h"
+#include "kernels/ops.h"
+#include "model/checkpoint.h"
+#include "model/config.h"
+#include "model/partition.h"
+#include "model/pass.h"
+#include "model/state.h"
+#include "model/weights.h"
+#include "tp/boot.h"
+#include "tp/comm.h"
+#include "tp/topology.h"
+#include "worker/control.h"
+#include "worker/events.h"
+#include "worker/options.h"
+#include "worker/schedule.h"
+#include "worker/sequence.h"
+
+typedef enum tpw_worker_stage { TPW_CREATED, TPW_LOADED, TPW_FINALIZED, TPW_FAILED } tpw_worker_stage;
+
+/* A sequence that ends with this step. */
+typedef struct tpw_over {
+    tpw_sequence *sequence;
+    tpw_finish why;
+} tpw_over;
+
+/* Arrays of one step, sized at load. */
+typedef struct tpw_step_buffers {
+    tpw_candidate *candidates; /* [sequences_max] */
+    tpw_planned *planned;      /* [sequences_max] */
+    tpw_segment *segments;     /* [sequences_max] */
+    int32_t *ids;              /* [rows_max] */
+    int32_t *logit_rows;       /* [sequences_max] */
+    int32_t *best;             /* [sequences_max] */
+    tpw_over *over;            /* [sequences_max] */
+    uint64_t *hidden;          /* [sequences_max * layers] */
+    uint64_t *scopes;          /* [scope_count]: local sums of a finished sequence */
+    uint64_t *scopes_all;      /* [size * scope_count] */
+} tpw_step_buffers;
+
+struct tpw_worker {
+    tpw_worker_stage stage;
+    tpw_settings settings;
+    tpw_log log;
+    tpw_boot *boot;
+    tpw_comm *comm;
+    tpw_exec *exec;
+    tpw_topology *topology;
+    tpw_binding binding;
+    tpw_config config;
+    tpw_partition part;
+    int32_t context_max;
+    tpw_state_bytes state_bytes;
+    size_t workspace_bytes;
+    int64_t file_bytes;
+    tpw_model *model;
+    tpw_state *state;
+    tpw_pass *pass;
+    tpw_sequences sequences;
+    tpw_control control;   /* rank 0: what the next step will announce */
+    unsigned char *record; /* body of the control record being applied */
+    size_t record_capacity;
+    tpw_events events;
+    tpw_step_buffers buf;
+    int32_t scope_count;
+    tpw_rank_info *ranks; /* [size] */
+    tpw_stats stats;
+    int64_t step;
+    bool stopped;
+};
+
+/* Parts of load (load.c) and of the step (step.c, finish.c). */
+tpw_dtype tpw_worker_act(const tpw_worker *worker);
+tpw_status tpw_worker_gather_ranks(tpw_worker *worker, tpw_error *err) TPW_MUST_CHECK; /* collective */
+
+/* Number of scopes in a finished sequence's digest list, and the list itself: "tokens", then hidden, conv, recurrent, kv by layer. */
+int32_t tpw_scope_count(const tpw_config *config);
+
+/* Collective. Ends a sequence: digests over all ranks, the FINISHED event, slot and pages back. */
+tpw_status tpw_worker_finish(tpw_worker *worker, tpw_sequence *sequence, tpw_finish finish,
+                             tpw_error *err) TPW_MUST_CHECK;
+
+#endif

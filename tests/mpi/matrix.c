@@ -1,0 +1,179 @@
+/* Runs one cell of an exactness matrix and compares outcomes. SPDX-License-Identifier: Apache-2.0 */
+#include "matrix.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/digest.h"
+
+void cell_name(const cell *c, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "tp %d, chunk %d, %s, %s, page %d, batch %d, rows %d", c->tp, c->chunk,
+             c->compute == TPW_COMPUTE_F32 ? "f32" : "bf16", c->isa, c->page, c->batch, c->rows);
+}
+
+/* Sleeps instead of spinning: the ranks that do nothing must not take the cores of those that do. */
+static void polite_barrier(MPI_Comm comm)
+{
+    MPI_Request request;
+    int done = 0;
+
+    MPI_Ibarrier(comm, &request);
+    while (!done) {
+        MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+        if (!done)
+            usleep(2000);
+    }
+}
+
+static void must(tpw_status st, const char *what, const tpw_error *err)
+{
+    cr_assert_eq(st, TPW_OK, "%s: %s: %s", what, tpw_status_name(st), err->text);
+}
+
+static void admit_all(tpw_worker *worker, const workload *w)
+{
+    tpw_error err = {0};
+
+    for (int32_t p = 0; p < w->prompts; p++) {
+        int32_t *ids = malloc((size_t)w->lengths[p] * sizeof *ids);
+        const tpw_request request = {.size = sizeof request,
+                                     .id = (uint64_t)p,
+                                     .ids = ids,
+                                     .count = w->lengths[p],
+                                     .max_tokens = w->max_tokens,
+                                     .ignore_eos = true};
+
+        for (int32_t i = 0; i < w->lengths[p]; i++)
+            ids[i] = 3 + (int32_t)(tpw_digest_term(77, (uint64_t)(p * 100000 + i), 0) % (uint64_t)(w->vocab_used - 3));
+        must(tpw_worker_admit(worker, &request, &err), "admit", &err);
+        free(ids);
+    }
+}
+
+static void take_events(tpw_worker *worker, outcome *out)
+{
+    tpw_event event;
+
+    while (tpw_worker_poll(worker, &event)) {
+        if (event.type == TPW_EVENT_TOKEN) {
+            out->tokens[event.id][out->token_count[event.id]++] = event.token;
+            continue;
+        }
+        cr_assert_eq(event.finish, TPW_FINISH_LENGTH);
+        out->digest_count[event.id] = event.digest_count;
+        out->digests[event.id] = malloc((size_t)event.digest_count * sizeof *event.digests);
+        memcpy(out->digests[event.id], event.digests, (size_t)event.digest_count * sizeof *event.digests);
+    }
+}
+
+static void run_group(const cell *c, const workload *w, MPI_Comm group, outcome *out)
+{
+    tpw_options options = TPW_OPTIONS_INIT;
+    tpw_worker *worker = NULL;
+    tpw_error err = {0};
+    bool busy = true;
+    int32_t longest = 0;
+    int rank;
+
+    for (int32_t p = 0; p < w->prompts; p++)
+        longest = w->lengths[p] > longest ? w->lengths[p] : longest;
+    options.model = w->model;
+    options.dummy = w->dummy;
+    options.dummy_layers = w->layers;
+    options.dummy_vocab = w->vocab;
+    options.compute = c->compute;
+    options.sequences_max = c->batch;
+    options.rows_max = c->rows;
+    options.chunk = c->chunk;
+    options.page_size = c->page;
+    options.context_max = longest + w->max_tokens;
+    options.isa = c->isa;
+    options.timeout_ms = 120000;
+    MPI_Comm_rank(group, &rank);
+    must(tpw_worker_create(&options, group, &worker, &err), "create", &err);
+    must(tpw_worker_load(worker, &err), "load", &err);
+    if (rank == 0)
+        admit_all(worker, w);
+    while (busy) {
+        must(tpw_worker_step(worker, &busy, &err), "step", &err);
+        take_events(worker, out);
+    }
+    must(tpw_worker_finalize(worker, &err), "finalize", &err);
+    tpw_worker_destroy(worker);
+}
+
+void cell_run(const cell *c, const workload *w, MPI_Comm world, outcome *out)
+{
+    MPI_Comm group;
+    int rank;
+
+    *out = (outcome){0};
+    MPI_Comm_rank(world, &rank);
+    MPI_Comm_split(world, rank < c->tp ? 0 : MPI_UNDEFINED, rank, &group);
+    if (group != MPI_COMM_NULL) {
+        run_group(c, w, group, out);
+        MPI_Comm_free(&group);
+    }
+    polite_barrier(world);
+}
+
+void outcome_free(outcome *o)
+{
+    for (int p = 0; p < CELL_PROMPTS_MAX; p++)
+        free(o->digests[p]);
+    *o = (outcome){0};
+}
+
+int outcome_compare(const outcome *a, const outcome *b, const char *what)
+{
+    int compared = 0;
+
+    for (int p = 0; p < CELL_PROMPTS_MAX; p++) {
+        cr_assert_eq(a->token_count[p], b->token_count[p], "%s: prompt %d has %d tokens instead of %d", what, p,
+                     b->token_count[p], a->token_count[p]);
+        cr_assert_eq(a->digest_count[p], b->digest_count[p]);
+        for (int i = 0; i < a->token_count[p]; i++, compared++)
+            cr_assert_eq(a->tokens[p][i], b->tokens[p][i], "%s: prompt %d token %d is %d instead of %d", what, p, i,
+                         b->tokens[p][i], a->tokens[p][i]);
+        for (int i = 0; i < a->digest_count[p]; i++, compared++) {
+            const tpw_scope_digest *x = &a->digests[p][i], *y = &b->digests[p][i];
+
+            cr_assert(strcmp(x->scope, y->scope) == 0 && x->layer == y->layer);
+            cr_assert_eq(x->global, y->global, "%s: prompt %d, %s of layer %d: %016llx instead of %016llx", what, p,
+                         x->scope, x->layer, (unsigned long long)y->global, (unsigned long long)x->global);
+        }
+    }
+    cr_assert_gt(compared, 0, "%s: nothing was compared", what);
+    return compared;
+}
+
+int matrix_run(const char *name, const workload *w, const cell *cells, int count, MPI_Comm world)
+{
+    outcome first = {0}, now;
+    int compared = 0, cells_compared = 0, rank;
+    char text[128];
+
+    MPI_Comm_rank(world, &rank);
+    for (int i = 0; i < count; i++) {
+        cell_run(&cells[i], w, world, &now);
+        if (i == 0 || cells[i].compute != cells[i - 1].compute) {
+            outcome_free(&first);
+            first = now;
+            continue;
+        }
+        cell_name(&cells[i], text, sizeof text);
+        if (rank == 0) {
+            compared += outcome_compare(&first, &now, text);
+            cells_compared++;
+        }
+        outcome_free(&now);
+    }
+    if (rank == 0)
+        printf("%s: %d cells against their first, %d tokens and digests equal\n", name, cells_compared, compared);
+    outcome_free(&first);
+    return compared;
+}
