@@ -14,7 +14,8 @@
 
 json_t *tpw_json_text(const char *text, size_t bytes)
 {
-    if (tpw_utf8_valid(text, bytes, NULL))
+    size_t bad_at;
+    if (tpw_utf8_valid(text, bytes, &bad_at))
         return json_stringn(text, bytes);
     size_t room;
     if (!tpw_add_size(bytes, 4, &room) || !tpw_mul_size(room, 3, &room) || !tpw_add_size(room, 12, &room))

@@ -12,7 +12,11 @@ static bool holds_config(const char *folder)
 {
     char path[PATH_MAX];
     int length = snprintf(path, sizeof path, "%s/config.json", folder);
-    return length > 0 && (size_t)length < sizeof path && access(path, R_OK) == 0;
+    if (length < 0 || (size_t)length >= sizeof path) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    return access(path, R_OK) == 0;
 }
 
 tpw_status tpw_model_path_first(const char *const *folders, size_t count, const char **out, tpw_error *err)

@@ -334,7 +334,7 @@ void tpw_command_help(FILE *out)
                           .doc = "Generates text with a hybrid Qwen model on the ranks that mpirun or srun started, "
                                  "and says whether all ranks "
                                  "agree. The one command is run; it may be left out."};
-    fputs("Usage: tpworker [run] [FLAG...]\n       mpirun -np 2 tpworker [run] [FLAG...]\n", out);
+    fputs("Usage: tpworker [run] [FLAG...]\n       mpirun -np 2 tpworker [run] [FLAG...]\n\n", out);
     argp_help(&parser, out, ARGP_HELP_PRE_DOC | ARGP_HELP_LONG, name);
     fputs("\nEvery setting can also be given as TPWORKER_<NAME> in the environment (TPWORKER_MAX_TOKENS=64) or as a "
           "key of\n"

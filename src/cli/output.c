@@ -149,11 +149,14 @@ void tpw_output_summary(tpw_sink *sink, const tpw_summary *s)
     tpw_sink_printf(sink, "memory   peak of each rank, MiB:");
     for (int r = 0; r < s->size; r++)
         tpw_sink_printf(sink, " %.1f", (double)s->ranks[r].peak_bytes / MIB);
+    char digest[32] = "none: no prompt has finished";
+    if (s->digested > 0)
+        snprintf(digest, sizeof digest, "%016llx", (unsigned long long)s->digest);
     if (s->size > 1)
-        tpw_sink_printf(sink, "\ndigest   %016llx  all %d ranks agree (%lld checks)\n", (unsigned long long)s->digest,
-                        s->size, (long long)s->checks);
+        tpw_sink_printf(sink, "\ndigest   %s  all %d ranks agree (%lld checks)\n", digest, s->size,
+                        (long long)s->checks);
     else
-        tpw_sink_printf(sink, "\ndigest   %016llx  one rank, nothing to compare with\n", (unsigned long long)s->digest);
-    if (s->digested < s->prompts)
+        tpw_sink_printf(sink, "\ndigest   %s  one rank, nothing to compare with\n", digest);
+    if (s->digested > 0 && s->digested < s->prompts)
         tpw_sink_printf(sink, "         of %zu of %zu prompts\n", s->digested, s->prompts);
 }

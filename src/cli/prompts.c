@@ -144,7 +144,7 @@ static tpw_status set_id(tpw_prompt *p, json_t *id, size_t index, const char *wh
 static tpw_status parse_object(tpw_prompts *prompts, const json_t *object, int line, int32_t max_tokens,
                                const char *where, tpw_error *err)
 {
-    tpw_prompt *p;
+    tpw_prompt *p = NULL;
     int64_t tokens = max_tokens;
     TPW_TRY(check_keys(object, where, err));
     TPW_TRY(append(prompts, where, &p, err));
@@ -268,7 +268,7 @@ tpw_status tpw_prompts_read(const char *path, int32_t max_tokens, tpw_prompts *o
 
 static tpw_status add_text(tpw_prompts *prompts, const char *text, int32_t max_tokens, tpw_error *err)
 {
-    tpw_prompt *p;
+    tpw_prompt *p = NULL;
     char where[WHERE_MAX];
     snprintf(where, sizeof where, "%.250s %zu", prompts->origin, prompts->count + 1);
     TPW_TRY(append(prompts, where, &p, err));
@@ -297,7 +297,7 @@ tpw_status tpw_prompts_demo_ids(int32_t vocab, int32_t max_tokens, tpw_prompts *
 {
     TPW_TRY(begin("built-in prompt", out, err));
     for (size_t i = 0; i < DEMO_COUNT; i++) {
-        tpw_prompt *p;
+        tpw_prompt *p = NULL;
         TPW_TRY(append(out, out->origin, &p, err));
         p->max_tokens = max_tokens;
         TPW_TRY(set_id(p, NULL, i, out->origin, err));

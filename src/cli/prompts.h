@@ -11,7 +11,7 @@
 
 #define TPW_PROMPTS_MAX            100000
 #define TPW_PROMPTS_FILE_BYTES_MAX ((size_t)256 << 20)
-#define TPW_PROMPT_LINE_BYTES_MAX  ((size_t)16 << 20)
+#define TPW_PROMPT_LINE_BYTES_MAX  ((size_t)4 << 20)
 #define TPW_PROMPT_IDS_MAX         (1 << 24)
 #define TPW_DEMO_MAX_TOKENS        64
 

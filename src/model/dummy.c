@@ -11,7 +11,7 @@
 #include "base/digest.h"
 
 #define NAME_MAX_BYTES 96 /* the longest name made here has 73 */
-#define LAYER_TENSORS  24 /* the most that one layer has, scales included: 21 */
+#define LAYER_TENSORS  24 /* the most that one layer has, scales included: 20 */
 #define OTHER_TENSORS  40 /* outside the layers, the MTP layer included */
 
 /* What a tensor is for; kept in tpw_entry.source. */

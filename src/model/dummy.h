@@ -1,8 +1,8 @@
 /* Tensors of a dummy checkpoint: their names and shapes, and the integer recipe that gives any element by itself.
  *
  * The bytes of element (row, col) of a tensor [rows, cols] (cols = product of all sides but the first) depend on its
- * name, its global index i = row * cols + col, and a few integers of its recipe. Nothing rounds but the last step, which
- * is integer too, so any device can make the same bytes. All arithmetic on h is unsigned, 64 bits, modulo 2^64:
+ * name, its global index i = row * cols + col, and a few integers of its recipe. Nothing rounds but the last step,
+ * which is integer too, so any device can make the same bytes. Arithmetic on h is unsigned, 64 bits, modulo 2^64:
  *
  *   h = tpw_digest_term(tpw_digest_key(name), i, 0)
  *   E4M3:       byte = ((h >> 63) << 7) | (((h & 63) != 0 ? 32 : 0) + ((h >> 8) & 31))
@@ -44,7 +44,8 @@ typedef struct tpw_dummy_recipe {
 } tpw_dummy_recipe;
 
 /* All tensors of a checkpoint of `config` in no particular order: projections E4M3 with BF16 scales (plain BF16 when
- * config->quantized is false), `mtp.*` when config->mtp_layers is 1, lm_head unless tied. The caller frees both. Local. */
+ * config->quantized is false), `mtp.*` when config->mtp_layers is 1, lm_head unless tied. The caller frees both.
+ * Local. */
 tpw_status tpw_dummy_entries(const tpw_config *config, tpw_entry **entries, char **names, int32_t *count,
                              tpw_error *err) TPW_MUST_CHECK;
 

@@ -18,8 +18,8 @@ typedef struct tpw_added_token {
 
 typedef struct tpw_pretokenizer tpw_pretokenizer;
 
-/* `added` is read during the call only. ERR_CHECKPOINT for a rule that is not supported, an empty added token, or two with the
- * same content. */
+/* `added` is read during the call only. ERR_CHECKPOINT for a rule that is not supported, an empty added token, or two
+ * with the same content. */
 tpw_status tpw_pretokenizer_create(const char *pattern, size_t pattern_bytes, bool nfc, const tpw_added_token *added,
                                    size_t added_count, tpw_pretokenizer **out, tpw_error *err) TPW_MUST_CHECK;
 void tpw_pretokenizer_destroy(tpw_pretokenizer *pretokenizer); /* NULL allowed */

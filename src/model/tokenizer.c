@@ -48,7 +48,8 @@ static void fill_alphabet(int16_t byte_of[ALPHABET_END])
     }
 }
 
-/* Spells `text` (valid UTF-8) in bytes at l->bytes + offset. False when it has a character outside the alphabet or is too long. */
+/* Spells `text` (valid UTF-8) in bytes at l->bytes + offset. False when it has a character outside the alphabet or is
+ * too long. */
 static bool spell(loading *l, const char *text, size_t text_bytes, size_t offset, size_t *bytes)
 {
     size_t count = 0;

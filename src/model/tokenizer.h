@@ -39,7 +39,8 @@ size_t tpw_utf8_push(tpw_utf8_stream *stream, const char *data, size_t bytes, ch
 /* What is left at the end (U+FFFD for an unfinished character). Capacity >= 12. */
 size_t tpw_utf8_finish(tpw_utf8_stream *stream, char *out);
 
-/* Is all of `data` valid UTF-8 (no overlong forms, no surrogates)? If not, *bad_at is where the first bad character starts. */
+/* Is all of `data` valid UTF-8 (no overlong forms, no surrogates)? If not, *bad_at is where the first bad character
+ * starts. */
 bool tpw_utf8_valid(const char *data, size_t bytes, size_t *bad_at);
 
 /* 64-bit hash of the file's bytes, to compare ranks. */

@@ -20,8 +20,8 @@ typedef struct tpw_tokenizer_sections {
     bool ignore_merges; /* a piece that is a token as a whole is that token */
 } tpw_tokenizer_sections;
 
-/* Pure. ERR_CHECKPOINT naming the section, the key, what it must be and what was found. A key that is not known is refused unless its value
- * says nothing (null, false, "", [], {}). */
+/* Pure. ERR_CHECKPOINT naming the section, the key, what it must be and what was found. A key that is not known is
+ * refused unless its value says nothing (null, false, "", [], {}). */
 tpw_status tpw_tokenizer_sections_read(const json_t *root, tpw_tokenizer_sections *out, tpw_error *err) TPW_MUST_CHECK;
 
 /* Refuses `object` when it is none, or has a key outside the NULL-terminated list whose value says something. */

@@ -155,7 +155,7 @@ int matrix_run(const char *name, const workload *w, const cell *cells, int count
 {
     outcome first = {0}, now;
     int compared = 0, cells_compared = 0, rank;
-    char text[128];
+    char text[320];
 
     MPI_Comm_rank(world, &rank);
     for (int i = 0; i < count; i++) {

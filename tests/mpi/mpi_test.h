@@ -51,20 +51,20 @@ static inline void mt_skip_if(int wanted, const char *reason)
 }
 
 /* Once per suite. Criterion 2.4.1 ignores its --timeout option, so a suite without one would wait for mpirun's limit. */
-#define MPI_SUITE(Suite) TestSuite(Suite, .init = mt_init, .fini = mt_fini, .timeout = 40)
+#define MPI_SUITE(Suite) TestSuite(Suite, .init = mt_init, .fini = mt_fini, .timeout = 60)
 
 /* The last barrier makes "passed" an agreed verdict: no rank passes while another still can fail. */
-#define MPI_TEST(Suite, Name, ...)               \
-    static void Suite##_##Name##_body(void);     \
-    Test(Suite, Name, ##__VA_ARGS__)             \
-    {                                            \
-        Suite##_##Name##_body();                 \
-        int ended = 0;                           \
-        MPI_Finalized(&ended);                   \
-        if (!ended)                              \
-            MPI_Barrier(MPI_COMM_WORLD);         \
-        mt_body_returned = 1;                    \
-    }                                            \
+#define MPI_TEST(Suite, Name, ...)           \
+    static void Suite##_##Name##_body(void); \
+    Test(Suite, Name, ##__VA_ARGS__)         \
+    {                                        \
+        Suite##_##Name##_body();             \
+        int ended = 0;                       \
+        MPI_Finalized(&ended);               \
+        if (!ended)                          \
+            MPI_Barrier(MPI_COMM_WORLD);     \
+        mt_body_returned = 1;                \
+    }                                        \
     static void Suite##_##Name##_body(void)
 
 #endif

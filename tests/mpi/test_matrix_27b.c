@@ -7,7 +7,7 @@
 
 MPI_SUITE(shapes_27b);
 
-#define SHAPE .dummy = "qwen3.5-27b", .layers = 4, .vocab = 4096, .vocab_used = 4096
+#define SHAPE  .dummy = "qwen3.5-27b", .layers = 4, .vocab = 4096, .vocab_used = 4096
 #define SCOPES (1 + 4 + 3 * 2 + 1) /* tokens, hidden, conv and recurrent of 3 layers, kv of 1 */
 
 static void cut(const char *name, tpw_compute compute)

@@ -1,5 +1,5 @@
-/* Shared helpers of the op tests: fixed random numbers, matrices with padded strides and poisoned padding, comparison by bits.
- * SPDX-License-Identifier: Apache-2.0 */
+/* Shared helpers of the op tests: fixed random numbers, matrices with padded strides and poisoned padding, comparison
+ * by bits. SPDX-License-Identifier: Apache-2.0 */
 #ifndef TPW_TESTS_OPS_TEST_H
 #define TPW_TESTS_OPS_TEST_H
 
@@ -13,7 +13,7 @@
 #include "kernels/host/host.h"
 #include "kernels/host/scratch.h"
 
-#define OPS_POISON 0xA5 /* every byte of padding */
+#define OPS_POISON 0xFF /* every byte of padding: a NaN in all float types */
 
 typedef struct ops_random {
     uint64_t state;
@@ -85,7 +85,8 @@ static inline void ops_poison(tpw_mat *m)
 }
 
 /* Number of elements whose bits differ; prints the first. */
-static inline size_t ops_diff(const char *what, const tpw_mat *a, int32_t a_row, const tpw_mat *b, int32_t b_row, int32_t rows)
+static inline size_t ops_diff(const char *what, const tpw_mat *a, int32_t a_row, const tpw_mat *b, int32_t b_row,
+                              int32_t rows)
 {
     size_t size = tpw_dtype_size(a->dtype), bad = 0;
     for (int32_t r = 0; r < rows; r++)

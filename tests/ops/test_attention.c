@@ -1,12 +1,7 @@
 /* Attention: bits against a literal model of the contract, accuracy against double, pages, cuts and poison.
  * SPDX-License-Identifier: Apache-2.0 */
-#include <criterion/criterion.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "kernels/host/elementary.h"
-#include "kernels/host/host.h"
+#include "ops_test.h"
 
 #define PAD 6
 
@@ -28,31 +23,16 @@ typedef struct cache {
     int32_t *pages;
 } cache;
 
-static uint64_t next_random(uint64_t *seed)
+static tpw_exec *open_best(void)
 {
-    uint64_t z = *seed += 0x9E3779B97F4A7C15ull;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBull;
-    return z ^ z >> 31;
-}
-
-static float unit(uint64_t *seed)
-{
-    return (float)((double)(int64_t)next_random(seed) * 0x1p-63);
+    tpw_exec *exec = NULL;
+    cr_assert_eq(tpw_host_create("auto", &exec, NULL), TPW_OK);
+    return exec;
 }
 
 static float to_act(float x, tpw_dtype act)
 {
     return act == TPW_BF16 ? tpw_bf16_to_f32(tpw_bf16_from_f32(x)) : x;
-}
-
-static tpw_exec *open_isa(const char *isa)
-{
-    tpw_exec *exec = NULL;
-    tpw_error err = {0};
-    tpw_status st = tpw_host_create(isa, &exec, &err);
-    cr_assert(st == TPW_OK || st == TPW_ERR_RESOURCE, "%s", err.text);
-    return exec;
 }
 
 static void *poison(size_t n)
@@ -77,16 +57,17 @@ static float get(const void *p, tpw_dtype dtype, int64_t i)
 }
 
 /* Keys grow or shrink along the sequence, so that the running maximum moves from split to split in both ways. */
-static tape tape_make(shape s, int n, float spread, uint64_t seed)
+static tape tape_make(shape s, int n, float spread, uint64_t start)
 {
+    ops_random seed = {start};
     size_t nq = (size_t)(n * s.hq * s.dim), nk = (size_t)(n * s.hkv * s.dim);
     tape t = {s, n, malloc(nq * 4), malloc(nq * 4), malloc(nk * 4), malloc(nk * 4)};
     for (size_t i = 0; i < nq; i++)
-        t.q[i] = to_act(spread * unit(&seed), s.act), t.gate[i] = to_act(6.0f * unit(&seed), s.act);
+        t.q[i] = to_act(spread * ops_uniform(&seed), s.act), t.gate[i] = to_act(6.0f * ops_uniform(&seed), s.act);
     for (size_t i = 0; i < nk; i++) {
         float along = (float)i / (float)nk;
-        t.k[i] = to_act((i / (size_t)s.dim % 2 ? 0.3f + along : 1.3f - along) * 2.0f * unit(&seed), s.act);
-        t.v[i] = to_act(unit(&seed) + 0.1f, s.act);
+        t.k[i] = to_act((i / (size_t)s.dim % 2 ? 0.3f + along : 1.3f - along) * 2.0f * ops_uniform(&seed), s.act);
+        t.v[i] = to_act(ops_uniform(&seed) + 0.1f, s.act);
     }
     return t;
 }
@@ -97,8 +78,9 @@ static void tape_free(tape *t)
 }
 
 /* Pages of NaN, page 0 included, handed out in a shuffled order. */
-static cache cache_make(const tape *t, uint64_t seed)
+static cache cache_make(const tape *t, uint64_t start)
 {
+    ops_random seed = {start};
     shape s = t->s;
     int count = t->n / s.page_size + 1, all = count + 4;
     size_t bytes = (size_t)all * (size_t)(s.hkv * s.page_size * s.dim) * tpw_dtype_size(s.act);
@@ -107,7 +89,7 @@ static cache cache_make(const tape *t, uint64_t seed)
     for (int i = 0; i < all - 1; i++)
         c.pages[i] = i + 1;
     for (int i = all - 2; i > 0; i--) {
-        int j = (int)(next_random(&seed) % (uint64_t)(i + 1)), swap = c.pages[i];
+        int j = (int)(ops_next(&seed) % (uint64_t)(i + 1)), swap = c.pages[i];
         c.pages[i] = c.pages[j], c.pages[j] = swap;
     }
     return c;
@@ -298,7 +280,7 @@ Test(attention, lengths_dims_and_ratios)
 {
     static const shape shapes[] = {{6, 1, 64, 16, TPW_F32},  {2, 2, 128, 64, TPW_BF16}, {4, 2, 256, 64, TPW_BF16},
                                    {3, 1, 40, 256, TPW_F32}, {1, 1, 256, 1, TPW_F32},   {6, 2, 64, 64, TPW_BF16}};
-    tpw_exec *exec = open_isa("auto");
+    tpw_exec *exec = open_best();
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         check_lengths(exec, shapes[i], i % 2 ? 2.0f : 0.5f);
     tpw_host_destroy(exec);
@@ -306,10 +288,9 @@ Test(attention, lengths_dims_and_ratios)
 
 Test(attention, sharp_and_flat_scores_on_every_isa)
 {
-    static const char *isas[] = {"baseline", "avx2", "avx512"};
     static const float spreads[] = {0.0f, 1.0f, 40.0f};
-    for (int e = 0; e < 3; e++) {
-        tpw_exec *exec = open_isa(isas[e]);
+    for (int e = 0; e < OPS_ISAS; e++) {
+        tpw_exec *exec = ops_exec(e);
         for (int i = 0; exec && i < 3; i++) {
             tape t = tape_make((shape){2, 1, 48, 16, i == 1 ? TPW_BF16 : TPW_F32}, 700, spreads[i], 5);
             cache c = cache_make(&t, 1);
@@ -328,7 +309,7 @@ Test(attention, sharp_and_flat_scores_on_every_isa)
 Test(attention, prefill_in_chunks_equals_token_by_token)
 {
     static const int chunks[] = {530, 1, 7, 64, 100, 256, 257};
-    tpw_exec *exec = open_isa("auto");
+    tpw_exec *exec = open_best();
     tape t = tape_make((shape){3, 1, 32, 16, TPW_BF16}, 530, 1.5f, 9);
     int width = 3 * 32;
     float *first = malloc(sizeof(float) * (size_t)(t.n * width)), *out = malloc(sizeof(float) * (size_t)(t.n * width));
@@ -356,7 +337,7 @@ Test(attention, prefill_in_chunks_equals_token_by_token)
 /* Two sequences of one step share the pages' arrays, and more queries than the scratch holds are done in groups. */
 Test(attention, sequences_side_by_side_and_many_queries)
 {
-    tpw_exec *exec = open_isa("auto");
+    tpw_exec *exec = open_best();
     tape a = tape_make((shape){4, 2, 16, 16, TPW_F32}, 90, 1.0f, 1),
          b = tape_make((shape){4, 2, 16, 16, TPW_F32}, 90, 1.0f, 2);
     cache both = cache_make(&a, 3), second = both;
@@ -391,7 +372,7 @@ Test(attention, sequences_side_by_side_and_many_queries)
 
 Test(attention, what_cannot_be_done_is_refused)
 {
-    tpw_exec *exec = open_isa("auto");
+    tpw_exec *exec = open_best();
     tape t = tape_make((shape){2, 1, 8, 16, TPW_F32}, 40, 1.0f, 4);
     cache c = cache_make(&t, 1);
     float out[2 * 16];

@@ -1,12 +1,7 @@
 /* Query and key norm, rotary and the page writes: bits against the formula, nothing else touched.
  * SPDX-License-Identifier: Apache-2.0 */
-#include <criterion/criterion.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "kernels/host/host.h"
 #include "kernels/rope.h"
+#include "ops_test.h"
 
 #define PAD       4
 #define POSITIONS 600
@@ -16,25 +11,10 @@ typedef struct shape {
     tpw_dtype act;
 } shape;
 
-static uint64_t next_random(uint64_t *seed)
-{
-    uint64_t z = *seed += 0x9E3779B97F4A7C15ull;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBull;
-    return z ^ z >> 31;
-}
-
-static float unit(uint64_t *seed)
-{
-    return (float)((double)(int64_t)next_random(seed) * 0x1p-63);
-}
-
-static tpw_exec *open_isa(const char *isa)
+static tpw_exec *open_best(void)
 {
     tpw_exec *exec = NULL;
-    tpw_error err = {0};
-    tpw_status st = tpw_host_create(isa, &exec, &err);
-    cr_assert(st == TPW_OK || st == TPW_ERR_RESOURCE, "%s", err.text);
+    cr_assert_eq(tpw_host_create("auto", &exec, NULL), TPW_OK);
     return exec;
 }
 
@@ -51,14 +31,14 @@ static float get(const void *p, tpw_dtype dtype, int64_t i)
     return dtype == TPW_BF16 ? tpw_bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i];
 }
 
-static tpw_mat mat_make(int rows, int cols, tpw_dtype act, uint64_t *seed)
+static tpw_mat mat_make(int rows, int cols, tpw_dtype act, ops_random *seed)
 {
     tpw_mat m = {.dtype = act, .rows = rows, .cols = cols, .stride = cols + PAD};
     m.data = poison((size_t)rows * (size_t)m.stride * tpw_dtype_size(act));
     for (int r = 0; r < rows && seed; r++)
         for (int c = 0; c < cols; c++) {
             int64_t at = r * m.stride + c;
-            float x = 3.0f * unit(seed);
+            float x = 3.0f * ops_uniform(seed);
             if (act == TPW_BF16)
                 ((uint16_t *)m.data)[at] = tpw_bf16_from_f32(x);
             else
@@ -123,8 +103,9 @@ typedef struct step {
 } step;
 
 /* Three segments, at the start, across page ends, and of one row; pages are handed out from the top downwards. */
-static step *step_make(shape s, uint64_t seed)
+static step *step_make(shape s, uint64_t start)
 {
+    ops_random seed = {start};
     static const int pos[] = {0, 13, 511}, rows[] = {3, 20, 1};
     step *t = poison(sizeof *t);
     t->s = s;
@@ -141,7 +122,7 @@ static step *step_make(shape s, uint64_t seed)
             t->pages[i][p] = p * s.page_size < pos[i] + rows[i] ? page-- : -1;
     }
     for (int i = 0; i < s.dim; i++)
-        t->q_norm[i] = unit(&seed), t->k_norm[i] = unit(&seed);
+        t->q_norm[i] = ops_uniform(&seed), t->k_norm[i] = ops_uniform(&seed);
     if (s.rope_dim)
         cr_assert_eq(tpw_rope_fill(t->rope, POSITIONS, s.rope_dim, 1e7, NULL), TPW_OK);
     t->args.q_norm = t->q_norm, t->args.k_norm = t->k_norm, t->args.rope = t->rope;
@@ -215,9 +196,8 @@ Test(attn_prepare, bits_places_and_accuracy_on_every_isa)
     static const shape shapes[] = {{4, 2, 256, 64, 64, TPW_BF16},   {6, 1, 64, 16, 16, TPW_F32},
                                    {1, 1, 128, 128, 256, TPW_BF16}, {3, 3, 40, 10, 1, TPW_F32},
                                    {2, 1, 300, 2, 16, TPW_BF16},    {2, 2, 32, 0, 64, TPW_F32}};
-    static const char *isas[] = {"baseline", "avx2", "avx512"};
-    for (int e = 0; e < 3; e++) {
-        tpw_exec *exec = open_isa(isas[e]);
+    for (int e = 0; e < OPS_ISAS; e++) {
+        tpw_exec *exec = ops_exec(e);
         for (size_t i = 0; exec && i < sizeof shapes / sizeof *shapes; i++)
             check(exec, shapes[i], i);
         tpw_host_destroy(exec);
@@ -227,7 +207,7 @@ Test(attn_prepare, bits_places_and_accuracy_on_every_isa)
 Test(attn_prepare, what_cannot_be_done_is_refused)
 {
     step *t = step_make((shape){2, 1, 32, 8, 16, TPW_F32}, 1);
-    tpw_exec *exec = open_isa("auto");
+    tpw_exec *exec = open_best();
     tpw_error err;
     t->pages[1][1] = 0;
     cr_assert_eq(exec->ops->attn_prepare(exec, &t->args, &err), TPW_ERR_ARGUMENT);

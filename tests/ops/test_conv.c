@@ -1,12 +1,7 @@
 /* The convolution: bits against the plain formula for every cut, the ring, rejected rows, blocks of channels.
  * SPDX-License-Identifier: Apache-2.0 */
-#include <criterion/criterion.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "kernels/host/elementary.h"
-#include "kernels/host/host.h"
+#include "ops_test.h"
 
 #define PAD 3
 
@@ -18,22 +13,16 @@ typedef struct tape {
     float *weight;
 } tape;
 
-static uint64_t next_random(uint64_t *seed)
+static tpw_exec *open_best(void)
 {
-    uint64_t z = *seed += 0x9E3779B97F4A7C15ull;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBull;
-    return z ^ z >> 31;
+    tpw_exec *exec = NULL;
+    cr_assert_eq(tpw_host_create("auto", &exec, NULL), TPW_OK);
+    return exec;
 }
 
-static float unit(uint64_t *seed)
+static int below(ops_random *seed, int n)
 {
-    return (float)((double)(int64_t)next_random(seed) * 0x1p-63);
-}
-
-static int below(uint64_t *seed, int n)
-{
-    return (int)(next_random(seed) % (uint64_t)n);
+    return (int)(ops_next(seed) % (uint64_t)n);
 }
 
 static void *bytes(size_t n)
@@ -62,8 +51,9 @@ static void put(void *p, tpw_dtype dtype, size_t i, float value)
         ((float *)p)[i] = value;
 }
 
-static tape tape_make(int n, int channels, int width, tpw_dtype act, uint64_t seed)
+static tape tape_make(int n, int channels, int width, tpw_dtype act, uint64_t start)
 {
+    ops_random seed = {start};
     size_t cells = (size_t)n * (size_t)channels;
     tape t = {n,
               channels,
@@ -73,10 +63,10 @@ static tape tape_make(int n, int channels, int width, tpw_dtype act, uint64_t se
               bytes(cells * size_of(act)),
               bytes(sizeof(float) * (size_t)channels * (size_t)width)};
     for (size_t i = 0; i < cells; i++)
-        put(t.x, act, i, 3.0f * unit(&seed));
-    uint64_t taps = 99; /* the same for every tape, since the sequences of a step share them */
+        put(t.x, act, i, 3.0f * ops_uniform(&seed));
+    ops_random taps = {99}; /* the same for every tape, since the sequences of a step share them */
     for (int i = 0; i < channels * width; i++)
-        t.weight[i] = unit(&taps);
+        t.weight[i] = ops_uniform(&taps);
     for (int p = 0; p < n; p++)
         for (int c = 0; c < channels; c++) {
             float sum = 0.0f;
@@ -174,24 +164,14 @@ static void expect_ring(const tpw_conv_state *state, int slot, const tape *t, in
                   "ring of slot %d lacks position %d", slot, p);
 }
 
-static tpw_exec *open_isa(const char *isa)
-{
-    tpw_exec *exec = NULL;
-    tpw_error err = {0};
-    tpw_status st = tpw_host_create(isa, &exec, &err);
-    cr_assert(st == TPW_OK || st == TPW_ERR_RESOURCE, "%s", err.text);
-    return exec;
-}
-
 Test(conv, any_cut_gives_the_bits_of_the_formula)
 {
-    static const char *isas[] = {"baseline", "avx2", "avx512"};
     static const int cuts[] = {130, 1, 2, 3, 5, 15, 16, 17, 40, 0}, widths[] = {2, 3, 4, 5, 8},
                      channels[] = {1, 7, 33, 128, 48};
-    uint64_t seed = 4;
+    ops_random seed = {4};
     int compared = 0;
-    for (int e = 0; e < 3; e++) {
-        tpw_exec *exec = open_isa(isas[e]);
+    for (int e = 0; e < OPS_ISAS; e++) {
+        tpw_exec *exec = ops_exec(e);
         for (int i = 0; exec && i < 10; i++) {
             tape t = tape_make(130, channels[i % 5], widths[i % 5], i < 5 ? TPW_BF16 : TPW_F32, (uint64_t)i);
             for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
@@ -216,7 +196,7 @@ Test(conv, any_cut_gives_the_bits_of_the_formula)
 
 Test(conv, rejected_rows_leave_no_trace)
 {
-    tpw_exec *exec = open_isa("auto");
+    tpw_exec *exec = open_best();
     int compared = 0;
     for (int width = 4; width <= 8; width += 4) {
         tape t = tape_make(70, 20, width, TPW_BF16, 3);
@@ -242,9 +222,9 @@ Test(conv, rejected_rows_leave_no_trace)
 Test(conv, sequences_of_one_step_do_not_touch)
 {
     tape a = tape_make(60, 24, 4, TPW_F32, 1), b = tape_make(60, 24, 4, TPW_F32, 2);
-    tpw_exec *exec = open_isa("auto");
+    tpw_exec *exec = open_best();
     tpw_conv_state both = state_make(&a, 4);
-    uint64_t seed = 3;
+    ops_random seed = {3};
     for (int i = 0, j = 0; i < 60;) {
         int ra = 1 + below(&seed, 9), rb = 1 + below(&seed, 9);
         ra = ra < 60 - i ? ra : 60 - i, rb = rb < 60 - j ? rb : 60 - j;
@@ -262,7 +242,7 @@ Test(conv, sequences_of_one_step_do_not_touch)
 Test(conv, in_place_and_in_blocks_of_channels)
 {
     tape t = tape_make(20, 50, 4, TPW_BF16, 8), wide = tape_make(3, 150000, 8, TPW_F32, 9);
-    tpw_exec *exec = open_isa("auto");
+    tpw_exec *exec = open_best();
     tpw_conv_state state = state_make(&t, 2), wide_state = state_make(&wide, 2);
     part whole = certain(&t, 0, 20, 1), two = certain(&wide, 0, 2, 1), third = certain(&wide, 2, 1, 1);
     cr_assert_eq(try_step(exec, state, &whole, 1, true, NULL), TPW_OK);
@@ -277,7 +257,7 @@ Test(conv, in_place_and_in_blocks_of_channels)
 Test(conv, what_cannot_be_done_is_refused)
 {
     tape t = tape_make(20, 4, 4, TPW_F32, 8);
-    tpw_exec *exec = open_isa("auto");
+    tpw_exec *exec = open_best();
     tpw_conv_state state = state_make(&t, 2);
     tpw_error err;
     part p = certain(&t, 0, 5, 0);

@@ -1,5 +1,5 @@
-/* Elementary functions against libm in double: every 1021st F32, special values, and the double functions against long double.
- * SPDX-License-Identifier: Apache-2.0 */
+/* Elementary functions against libm in double: every 1021st F32, special values, and the double functions against
+ * long double. SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/host/elementary.h"
 
 #include "kernels/host/vec.h"
@@ -109,7 +109,8 @@ Test(elementary, loops_equal_the_scalar_functions)
         if (isnan(g[i]))
             g[i] = NAN; /* one payload: which of two is kept is the CPU's choice */
     }
-    const float special[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-40f, 88.72f, 88.73f, -87.4f, -103.9f, -104.0f, 3e38f};
+    const float special[] = {0.0f,   -0.0f,  INFINITY, -INFINITY, NAN,     1e-40f,
+                             88.72f, 88.73f, -87.4f,   -103.9f,   -104.0f, 3e38f};
     memcpy(x + 8, special, sizeof special);
     for (int isa = 0; isa < OPS_ISAS; isa++) {
         tpw_exec *exec = ops_exec(isa);
@@ -119,7 +120,8 @@ Test(elementary, loops_equal_the_scalar_functions)
         for (int n = N; n > N - 17; n--) {
             vec->exp_shift(y, x, 1.5f, n);
             for (int i = 0; i < n; i++)
-                cr_assert_eq(tpw_f32_bits(y[i]), tpw_f32_bits(tpw_exp(x[i] - 1.5f)), "%s exp at %a", vec->isa, (double)x[i]);
+                cr_assert_eq(tpw_f32_bits(y[i]), tpw_f32_bits(tpw_exp(x[i] - 1.5f)), "%s exp at %a", vec->isa,
+                             (double)x[i]);
             memcpy(y, x, sizeof y);
             vec->silu(y, y, NULL, n);
             for (int i = 0; i < n; i++)

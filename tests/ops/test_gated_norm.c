@@ -1,32 +1,12 @@
 /* The gated norm: bits against the formula and its tree, accuracy against double, the worked example.
  * SPDX-License-Identifier: Apache-2.0 */
-#include <criterion/criterion.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "kernels/host/elementary.h"
-#include "kernels/host/host.h"
+#include "ops_test.h"
 
-static uint64_t next_random(uint64_t *seed)
-{
-    uint64_t z = *seed += 0x9E3779B97F4A7C15ull;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBull;
-    return z ^ z >> 31;
-}
-
-static float unit(uint64_t *seed)
-{
-    return (float)((double)(int64_t)next_random(seed) * 0x1p-63);
-}
-
-static tpw_exec *open_isa(const char *isa)
+static tpw_exec *open_best(void)
 {
     tpw_exec *exec = NULL;
-    tpw_error err = {0};
-    tpw_status st = tpw_host_create(isa, &exec, &err);
-    cr_assert(st == TPW_OK || st == TPW_ERR_RESOURCE, "%s", err.text);
+    cr_assert_eq(tpw_host_create("auto", &exec, NULL), TPW_OK);
     return exec;
 }
 
@@ -67,13 +47,13 @@ static void check(tpw_exec *exec, int heads, int dim, tpw_dtype act, bool sigmoi
     int cols = heads * dim, stride = cols + PAD, n = ROWS * stride;
     void *x = malloc((size_t)n * 4), *z = malloc((size_t)n * 4), *before = malloc((size_t)n * 4);
     float *weight = malloc((size_t)dim * 4), *head = malloc((size_t)dim * 4);
-    uint64_t seed = (uint64_t)(dim + heads);
+    ops_random seed = {(uint64_t)(dim + heads)};
     for (int i = 0; i < n; i++) {
-        put(x, act, i, i % stride < cols ? 5.0f * unit(&seed) : NAN);
-        put(z, act, i, i % stride < cols ? 12.0f * unit(&seed) : NAN);
+        put(x, act, i, i % stride < cols ? 5.0f * ops_uniform(&seed) : NAN);
+        put(z, act, i, i % stride < cols ? 12.0f * ops_uniform(&seed) : NAN);
     }
     for (int i = 0; i < dim; i++)
-        weight[i] = 1.0f + unit(&seed), put(x, act, i, 0.0f); /* a head of zeros too */
+        weight[i] = 1.0f + ops_uniform(&seed), put(x, act, i, 0.0f); /* a head of zeros too */
     memcpy(before, x, (size_t)n * tpw_dtype_size(act));
     tpw_gated_norm_args args = {
         {x, act, ROWS, cols, stride}, {z, act, ROWS, cols, stride}, weight, heads, 1e-6f, sigmoid,
@@ -105,9 +85,8 @@ static void check(tpw_exec *exec, int heads, int dim, tpw_dtype act, bool sigmoi
 Test(gated_norm, bits_and_accuracy_on_every_isa)
 {
     static const int dims[] = {1, 24, 40, 64, 128, 300};
-    static const char *isas[] = {"baseline", "avx2", "avx512"};
-    for (int e = 0; e < 3; e++) {
-        tpw_exec *exec = open_isa(isas[e]);
+    for (int e = 0; e < OPS_ISAS; e++) {
+        tpw_exec *exec = ops_exec(e);
         for (size_t i = 0; exec && i < sizeof dims / sizeof *dims; i++) {
             check(exec, 3, dims[i], TPW_BF16, false);
             check(exec, 2, dims[i], TPW_F32, false);
@@ -121,7 +100,7 @@ Test(gated_norm, bits_and_accuracy_on_every_isa)
 Test(gated_norm, worked_example_and_refusals)
 {
     float x[2] = {1.733487288f, 0.146257536f}, z[2] = {0.5f, -1.0f}, weight[2] = {0.9f, 1.1f}, y[2];
-    tpw_exec *exec = open_isa("auto");
+    tpw_exec *exec = open_best();
     tpw_gated_norm_args args = {{x, TPW_F32, 1, 2, 2}, {z, TPW_F32, 1, 2, 2}, weight, 1, 1e-6f, false,
                                 {y, TPW_F32, 1, 2, 2}};
     tpw_error err;

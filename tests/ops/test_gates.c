@@ -1,31 +1,11 @@
 /* Gates and the l2 norm of q and k: accuracy against double, bits of the norm against its tree, extremes.
  * SPDX-License-Identifier: Apache-2.0 */
-#include <criterion/criterion.h>
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
+#include "ops_test.h"
 
-#include "kernels/host/host.h"
-
-static uint64_t next_random(uint64_t *seed)
-{
-    uint64_t z = *seed += 0x9E3779B97F4A7C15ull;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBull;
-    return z ^ z >> 31;
-}
-
-static float unit(uint64_t *seed)
-{
-    return (float)((double)(int64_t)next_random(seed) * 0x1p-63);
-}
-
-static tpw_exec *open_isa(const char *isa)
+static tpw_exec *open_best(void)
 {
     tpw_exec *exec = NULL;
-    tpw_error err = {0};
-    tpw_status st = tpw_host_create(isa, &exec, &err);
-    cr_assert(st == TPW_OK || st == TPW_ERR_RESOURCE, "%s", err.text);
+    cr_assert_eq(tpw_host_create("auto", &exec, NULL), TPW_OK);
     return exec;
 }
 
@@ -54,15 +34,15 @@ Test(gates, agree_with_double_over_the_whole_range)
 {
     enum { ROWS = 37, HEADS = 11, STRIDE = 14 };
     float a[ROWS * STRIDE], b[ROWS * STRIDE], decay[ROWS * STRIDE], beta[ROWS * STRIDE], a_log[HEADS], dt_bias[HEADS];
-    uint64_t seed = 2;
+    ops_random seed = {2};
     for (int i = 0; i < ROWS * STRIDE; i++) {
         a[i] = b[i] = decay[i] = beta[i] = NAN;
         if (i % STRIDE < HEADS)
-            a[i] = 30.0f * unit(&seed), b[i] = 100.0f * unit(&seed);
+            a[i] = 30.0f * ops_uniform(&seed), b[i] = 100.0f * ops_uniform(&seed);
     }
     for (int h = 0; h < HEADS; h++)
-        a_log[h] = 3.0f * unit(&seed), dt_bias[h] = 5.0f * unit(&seed);
-    tpw_exec *exec = open_isa("auto");
+        a_log[h] = 3.0f * ops_uniform(&seed), dt_bias[h] = 5.0f * ops_uniform(&seed);
+    tpw_exec *exec = open_best();
     tpw_gates_args args = {view(a, ROWS, HEADS, STRIDE),     view(b, ROWS, HEADS, STRIDE),   a_log, dt_bias,
                            view(decay, ROWS, HEADS, STRIDE), view(beta, ROWS, HEADS, STRIDE)};
     cr_assert_eq(exec->ops->gates(exec, &args, NULL), TPW_OK);
@@ -84,7 +64,7 @@ Test(gates, extremes_and_the_worked_example)
                         want[] = {0.574442517, 0.450166003, 0.817574476};
     enum { N = sizeof a / sizeof *a };
     float decay[N], beta[N];
-    tpw_exec *exec = open_isa("auto");
+    tpw_exec *exec = open_best();
     tpw_gates_args args = {view(a, 1, N, N), view(b, 1, N, N),     a_log,
                            dt_bias,          view(decay, 1, N, N), view(beta, 1, N, N)};
     cr_assert_eq(exec->ops->gates(exec, &args, NULL), TPW_OK);
@@ -131,9 +111,9 @@ static void check_l2norm(tpw_exec *exec, int heads, int dim, tpw_dtype act)
     float *x = malloc(sizeof *x * (size_t)(ROWS * stride)), *y = malloc(sizeof *y * (size_t)(ROWS * stride));
     uint16_t *raw = malloc(sizeof *raw * (size_t)(ROWS * stride));
     float scale = act == TPW_BF16 ? 1.0f : 1.0f / sqrtf((float)dim);
-    uint64_t seed = (uint64_t)dim;
+    ops_random seed = {(uint64_t)dim};
     for (int i = 0; i < ROWS * stride; i++) {
-        raw[i] = i % stride < cols ? tpw_bf16_from_f32(i % stride < dim ? 0.0f : 4.0f * unit(&seed)) : 0xFFFF;
+        raw[i] = i % stride < cols ? tpw_bf16_from_f32(i % stride < dim ? 0.0f : 4.0f * ops_uniform(&seed)) : 0xFFFF;
         x[i] = tpw_bf16_to_f32(raw[i]), y[i] = NAN; /* the first head of each row is zero */
     }
     tpw_l2norm_args args = {{act == TPW_BF16 ? (void *)raw : (void *)x, act, ROWS, cols, stride},
@@ -164,9 +144,8 @@ static void check_l2norm(tpw_exec *exec, int heads, int dim, tpw_dtype act)
 Test(l2norm, bits_of_the_tree_on_every_isa)
 {
     static const int dims[] = {1, 2, 24, 32, 64, 128, 256, 300};
-    static const char *isas[] = {"baseline", "avx2", "avx512"};
-    for (int e = 0; e < 3; e++) {
-        tpw_exec *exec = open_isa(isas[e]);
+    for (int e = 0; e < OPS_ISAS; e++) {
+        tpw_exec *exec = ops_exec(e);
         for (size_t i = 0; exec && i < sizeof dims / sizeof *dims; i++) {
             check_l2norm(exec, 3, dims[i], TPW_BF16);
             check_l2norm(exec, 2, dims[i], TPW_F32);
@@ -178,7 +157,7 @@ Test(l2norm, bits_of_the_tree_on_every_isa)
 Test(l2norm, what_cannot_be_done_is_refused)
 {
     float x[12] = {0}, y[12];
-    tpw_exec *exec = open_isa("auto");
+    tpw_exec *exec = open_best();
     tpw_l2norm_args args = {{x, TPW_E4M3, 1, 12, 12}, 3, 1.0f, view(y, 1, 12, 12)};
     tpw_error err;
     cr_assert_eq(exec->ops->l2norm(exec, &args, &err), TPW_ERR_UNSUPPORTED);

@@ -143,7 +143,8 @@ Test(norm, one_rounding_of_the_residual)
 {
     tpw_exec *exec = ops_exec(0);
     uint16_t h = tpw_bf16_from_f32(1.0f);
-    float sum = 0x1.01p-8f; /* a little above half a step of BF16 at 1; rounded to BF16 first it would be exactly half */
+    float sum =
+        0x1.01p-8f; /* a little above half a step of BF16 at 1; rounded to BF16 first it would be exactly half */
     tpw_add_norm_args args = {{&h, TPW_BF16, 1, 1, 1}, &sum, NULL, 1e-6f, {0}};
     cr_assert_eq(exec->ops->add_norm(exec, &args, NULL), TPW_OK);
     cr_assert_eq(h, tpw_bf16_from_f32(1.0078125f));

@@ -97,7 +97,9 @@ Test(gather, raw_rows_of_every_type)
         tpw_gather_args args = {x, rows, y};
         cr_assert_eq(exec->ops->gather(exec, &args, NULL), TPW_OK);
         for (int i = 0; i < 5; i++)
-            cr_assert_eq(memcmp((char *)y.data + (size_t)i * 21 * size, (char *)x.data + (size_t)rows[i] * 23 * size, 19 * size), 0);
+            cr_assert_eq(
+                memcmp((char *)y.data + (size_t)i * 21 * size, (char *)x.data + (size_t)rows[i] * 23 * size, 19 * size),
+                0);
         cr_assert_eq(ops_padding_touched(&y), 0);
         free(x.data);
         free(y.data);
@@ -130,7 +132,8 @@ Test(digest, adds_up_over_shards)
     cr_assert_eq(sum, 5 + 0xF6AB218F526FAE78ull);
     sum = 0;
     for (int part = 0; part < 2; part++) { /* columns 0..11 and 12..24 of [40, 25] */
-        args = (tpw_digest_args){{data + part * 12, TPW_I32, 40, part ? 13 : 12, 25}, key, (uint64_t)part * 12, 25, &sum};
+        args =
+            (tpw_digest_args){{data + part * 12, TPW_I32, 40, part ? 13 : 12, 25}, key, (uint64_t)part * 12, 25, &sum};
         cr_assert_eq(exec->ops->digest(exec, &args, NULL), TPW_OK);
     }
     cr_assert_eq(sum, 0xF6AB218F526FAE78ull);

@@ -6,7 +6,8 @@
 static void check(const tpw_exec *exec, tpw_dtype act, int32_t rows, int32_t cols)
 {
     ops_random r = {31};
-    tpw_mat gate = ops_mat(TPW_F32, rows, cols, 3), up = ops_mat(TPW_F32, rows, cols, 1), y = ops_mat(act, rows, cols, 9);
+    tpw_mat gate = ops_mat(TPW_F32, rows, cols, 3), up = ops_mat(TPW_F32, rows, cols, 1),
+            y = ops_mat(act, rows, cols, 9);
     tpw_error err = {0};
     ops_fill(&gate, &r, 40.0f);
     ops_fill(&up, &r, 4.0f);

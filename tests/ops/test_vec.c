@@ -43,9 +43,9 @@ static float expected_squares(const float *x, int n)
     return sum;
 }
 
-#define EACH_ISA(exec, vec)                                                                                            \
-    for (int isa_ = 0; isa_ < OPS_ISAS; isa_++)                                                                        \
-        for (tpw_exec *exec = ops_exec(isa_); exec; tpw_host_destroy(exec), exec = NULL)                               \
+#define EACH_ISA(exec, vec)                                                              \
+    for (int isa_ = 0; isa_ < OPS_ISAS; isa_++)                                          \
+        for (tpw_exec *exec = ops_exec(isa_); exec; tpw_host_destroy(exec), exec = NULL) \
             for (const tpw_vec *vec = tpw_host_vec(exec); vec; vec = NULL)
 
 Test(vec, dot_and_sum_squares_at_all_lengths)
@@ -60,10 +60,10 @@ Test(vec, dot_and_sum_squares_at_all_lengths)
     EACH_ISA(exec, vec)
     for (int n = 0; n <= N; n++) {
         int o = n % 4; /* unaligned starts */
-        cr_assert_eq(tpw_f32_bits(vec->dot(a + o, b + 3 - o, n)), tpw_f32_bits(expected_dot(a + o, b + 3 - o, n)), "%s dot %d",
-                     vec->isa, n);
-        cr_assert_eq(tpw_f32_bits(vec->sum_squares(a + o, n)), tpw_f32_bits(expected_squares(a + o, n)), "%s squares %d", vec->isa,
-                     n);
+        cr_assert_eq(tpw_f32_bits(vec->dot(a + o, b + 3 - o, n)), tpw_f32_bits(expected_dot(a + o, b + 3 - o, n)),
+                     "%s dot %d", vec->isa, n);
+        cr_assert_eq(tpw_f32_bits(vec->sum_squares(a + o, n)), tpw_f32_bits(expected_squares(a + o, n)),
+                     "%s squares %d", vec->isa, n);
     }
 }
 
@@ -127,7 +127,8 @@ Test(vec, widening_is_exact_for_every_code)
                 int e = i >> 3 & 15, m = i & 7;
                 float v = e == 0 ? ldexpf((float)m, -9) : ldexpf((float)(8 + m), e - 10);
                 if ((i & 0x7F) != 0x7F)
-                    cr_assert_eq(tpw_f32_bits(out[i - offset]), tpw_f32_bits(i & 0x80 ? -v : v), "%s code %d", vec->isa, i);
+                    cr_assert_eq(tpw_f32_bits(out[i - offset]), tpw_f32_bits(i & 0x80 ? -v : v), "%s code %d", vec->isa,
+                                 i);
             }
         }
     }
@@ -185,7 +186,8 @@ Test(vec, piece_is_dot_and_one_multiply_add_for_every_tile)
     const tpw_dtype types[] = {TPW_E4M3, TPW_BF16, TPW_F32};
     EACH_ISA(exec, vec)
     for (int t = 0; t < 3; t++) {
-        vec->load(wf, types[t] == TPW_E4M3 ? (void *)we : (void *)wb, types[t] == TPW_E4M3 ? TPW_E4M3 : TPW_BF16, 0, N * WS);
+        vec->load(wf, types[t] == TPW_E4M3 ? (void *)we : (void *)wb, types[t] == TPW_E4M3 ? TPW_E4M3 : TPW_BF16, 0,
+                  N * WS);
         const void *w = types[t] == TPW_E4M3 ? (void *)we : types[t] == TPW_BF16 ? (void *)wb : (void *)wf;
         for (int m = 0; m <= M; m++)
             for (int n = 1; n <= N; n++)
@@ -194,7 +196,8 @@ Test(vec, piece_is_dot_and_one_multiply_add_for_every_tile)
                         acc[i] = want[i] = (float)(i % 13) - 6.0f;
                     for (int i = 0; i < m; i++)
                         for (int j = 0; j < n; j++)
-                            want[i * 10 + j] = fmaf(expected_dot(x + i * XS, wf + j * WS, k), scale[j], want[i * 10 + j]);
+                            want[i * 10 + j] =
+                                fmaf(expected_dot(x + i * XS, wf + j * WS, k), scale[j], want[i * 10 + j]);
                     if (t == 2)
                         vec->piece(acc, 10, x, XS, m, wf, WS, scale, n, k);
                     else

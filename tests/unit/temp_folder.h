@@ -30,7 +30,9 @@ static inline const char *temp_path(temp_folder *temp, const char *name)
 
 static inline void temp_write(temp_folder *temp, const char *name, const void *data, size_t bytes)
 {
-    FILE *file = fopen(temp_path(temp, name), "wb");
+    /* a new file each time: cutting and rewriting one makes some file systems write to disk at once */
+    remove(temp_path(temp, name));
+    FILE *file = fopen(temp->file, "wb");
     if (!file || fwrite(data, 1, bytes, file) != bytes || fclose(file) != 0) {
         perror(temp->file);
         abort();

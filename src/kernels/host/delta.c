@@ -95,11 +95,12 @@ static void products_add(products *c, int32_t i, float decay)
     for (int32_t j = 0; j < i; j++)
         c->E[j] *= decay;
     c->E[i] = 1.0f;
-    c->P = i == 0 ? decay : c->P * decay;
+    c->P *= decay;
 }
 
 static void products_replay(products *c, const slot_view *w, int32_t v_head, int64_t base, int32_t n)
 {
+    *c = (products){.P = 1.0f};
     for (int32_t i = 0; i < n; i++)
         products_add(c, i, w->decay[(base + i) % TPW_GDN_RING * w->v_heads + v_head]);
 }

@@ -1,8 +1,9 @@
 /* Sixteen F32 lanes per instruction set: the only place with intrinsics. Included by vec_loops.c alone.
  *
- * TPW_VEC_ISA picks one: 0 plain C, 1 AVX2 with FMA and F16C, 2 AVX-512 (F, BW, VL, DQ). The lanes, the fused multiply-adds and the join
- * (l+8, l+4, l+2, l+1) are the same in all, hence the same bits. Everything is static inline: an object of one
- * instruction set offers no code that another could pick up at link time. SPDX-License-Identifier: Apache-2.0 */
+ * TPW_VEC_ISA picks one: 0 plain C, 1 AVX2 with FMA and F16C, 2 AVX-512 (F, BW, VL, DQ). The lanes, the fused
+ * multiply-adds and the join (l+8, l+4, l+2, l+1) are the same in all, hence the same bits. Everything is static
+ * inline: an object of one instruction set offers no code that another could pick up at link time. SPDX-License-
+ * Identifier: Apache-2.0 */
 #ifndef TPW_KERNELS_HOST_SIMD_H
 #define TPW_KERNELS_HOST_SIMD_H
 
@@ -13,6 +14,7 @@
 #include "kernels/host/vec.h"
 
 #if TPW_VEC_ISA > 0
+#include <cpuid.h>
 #include <immintrin.h>
 #endif
 
@@ -217,7 +219,8 @@ TPW_INLINE __m256 v16_half(v16 v)
 #endif
 }
 
-/* out[i] = the join of v[i], always all eight: transposing as the tree narrows takes 2 additions and 2 shuffles an output. */
+/* out[i] = the join of v[i], always all eight: transposing as the tree narrows takes 2 additions and 2 shuffles an
+ * output. */
 TPW_INLINE void v16_join8(const v16 v[8], float out[8], int count)
 {
     (void)count;

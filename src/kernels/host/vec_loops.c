@@ -349,22 +349,34 @@ const tpw_vec *tpw_vec_baseline(void)
 {
     return &table;
 }
-#elif TPW_VEC_ISA == 1
+#else
+/* Asked by number, because not every compiler knows this one by name. */
+static bool cpu_has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+static bool cpu_has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && cpu_has_f16c();
+}
+
+#if TPW_VEC_ISA == 1
 TPW_VEC_TABLE("avx2");
 
 const tpw_vec *tpw_vec_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") ? &table
-                                                                                                             : NULL;
+    return cpu_has_avx2() ? &table : NULL;
 }
 #else
 TPW_VEC_TABLE("avx512");
 
 const tpw_vec *tpw_vec_avx512(void)
 {
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                   __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")
-               ? &table
-               : NULL;
+    bool all = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    return all && cpu_has_avx2() ? &table : NULL;
 }
+#endif
 #endif

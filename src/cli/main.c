@@ -1,0 +1,130 @@
+/* The command tpworker: the place where MPI begins and ends, and where exit codes are given. SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <fcntl.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/cmd_run.h"
+#include "cli/exit.h"
+#include "cli/options.h"
+#include "cli/report.h"
+#include "cli/stop.h"
+#include "cli/version.h"
+
+/* A launcher ends all ranks about a second after the first left with an error; the others need a part of it to report. */
+#define GRACE_NS 500000000L
+
+static const char *get_environment(const char *name)
+{
+    return getenv(name);
+}
+
+/* A closed standard stream must not become the next file that is opened: something takes its place on which writing fails. */
+static void keep_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        while (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            if (open("/dev/null", O_RDONLY) < 0)
+                return;
+}
+
+/* One line with one write, so that the lines of several ranks do not mix. */
+static void complain(const char *text)
+{
+    char line[TPW_ERROR_TEXT_MAX + 16];
+    snprintf(line, sizeof line, "tpworker: %s", text);
+    tpw_log_to_fd((void *)(intptr_t)STDERR_FILENO, TPW_LOG_ERROR, line);
+}
+
+static int print_and_leave(const tpw_command *command)
+{
+    if (command->action == TPW_ACTION_HELP)
+        tpw_command_help(stdout);
+    else if (command->action == TPW_ACTION_VERSION)
+        tpw_version_print(stdout);
+    else
+        tpw_values_print(&command->values, stdout);
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        complain("standard output: cannot be written");
+        return tpw_exit_code(TPW_ERR_IO);
+    }
+    return 0;
+}
+
+static void write_report(const tpw_values *values, const tpw_outcome *o)
+{
+    tpw_error err;
+    tpw_report report = {
+        .rank = o->rank, .size = o->size, .host = o->host, .step = o->step, .status = o->status, .text = o->error.text};
+    memcpy(report.job, o->job, sizeof report.job);
+    if (tpw_report_write(values->report_dir, &report, &err) != TPW_OK)
+        complain(err.text);
+}
+
+/* The queues of rank 0 have waited for nobody so far; now all others are done. */
+static tpw_status drain(tpw_outcome *o, tpw_error *err)
+{
+    tpw_status st = tpw_sink_drain(&o->json, -1, err);
+    tpw_error ignored;
+    tpw_status people = tpw_sink_drain(&o->people, -1, &ignored);
+    if (st == TPW_OK && people != TPW_OK && o->people.fd == STDOUT_FILENO) {
+        *err = ignored;
+        st = people;
+    }
+    tpw_sink_fini(&o->json);
+    tpw_sink_fini(&o->people);
+    return st;
+}
+
+static int run(const tpw_values *values)
+{
+    int provided = 0;
+    tpw_outcome outcome;
+    tpw_stop_install();
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
+    tpw_cmd_run(values, &outcome);
+    if (outcome.status != TPW_OK) {
+        if (tpw_report_wanted(outcome.status))
+            write_report(values, &outcome);
+        if (tpw_report_speaks(outcome.size > 1 ? outcome.rank : tpw_launcher_rank(get_environment), outcome.status,
+                              outcome.error.text))
+            complain(outcome.error.text);
+    }
+    if (outcome.broken) {
+        nanosleep(&(struct timespec){.tv_nsec = GRACE_NS}, NULL);
+        _exit(tpw_exit_code(outcome.status));
+    }
+    MPI_Finalize();
+    tpw_error err;
+    tpw_status drained = drain(&outcome, &err);
+    if (outcome.status == TPW_OK && drained != TPW_OK) {
+        complain(err.text);
+        outcome.status = drained;
+    }
+    return tpw_exit_code(outcome.status);
+}
+
+int main(int argc, char **argv)
+{
+    keep_streams();
+    bool speaks = tpw_launcher_rank(get_environment) == 0;
+    tpw_command command;
+    tpw_error err;
+    int code;
+    tpw_status st = tpw_command_parse(argc, argv, get_environment, &command, &err);
+    if (st != TPW_OK) {
+        if (speaks)
+            complain(err.text);
+        code = tpw_exit_code(st);
+    } else if (command.action == TPW_ACTION_RUN) {
+        code = run(&command.values);
+    } else {
+        code = speaks ? print_and_leave(&command) : 0;
+    }
+    tpw_command_fini(&command);
+    return code;
+}
