@@ -34,6 +34,13 @@ typedef void tpw_log_function(void *data, int level, const char *line);
 /* Loading progress of this rank, now and then. Bytes of its weights. */
 typedef void tpw_progress_function(void *data, size_t bytes_done, size_t bytes_total);
 
+/* Proposes up to k tokens to follow tokens[0..count): a drafter of the caller's in place of the MTP module. Must give the same on all ranks
+ * for the same arguments, in [0, vocabulary). Returns how many it wrote, 0..k. Whatever it proposes changes speed only. */
+typedef int32_t tpw_draft_function(void *data, uint64_t id, const int32_t *tokens, int32_t count, int32_t k,
+                                   int32_t *drafts);
+
+#define TPW_K_MAX 8
+
 /* All settings of a worker. Start from tpw_options_init or TPW_OPTIONS_INIT; must be equal on all ranks except for the
  * callbacks (compared at create). Strings are copied. */
 typedef struct tpw_options {
@@ -43,12 +50,15 @@ typedef struct tpw_options {
     int32_t dummy_layers; /* 0: as published */
     int32_t dummy_vocab;  /* 0: as published */
     tpw_compute compute;
-    int32_t sequences_max;    /* sequences that hold a state slot at once; 1..4096, default 8 */
-    int32_t rows_max;         /* rows of one step; default 256. Must be at least sequences_max */
-    int32_t chunk;            /* most prompt rows of one sequence in one step; default 256 */
-    int32_t page_size;        /* KV positions a page: power of two, 1..256; default 64 */
-    int32_t pages;            /* KV pages in all; 0: enough for sequences_max sequences of context_max */
-    int32_t context_max;      /* positions of one sequence, prompt and output; 0: the model's limit, at most 4,096 */
+    int32_t sequences_max; /* sequences that hold a state slot at once; 1..4096, default 8 */
+    int32_t rows_max;      /* rows of one step; default 256. Must be at least sequences_max */
+    int32_t chunk;         /* most prompt rows of one sequence in one step; default 256 */
+    int32_t page_size;     /* KV positions a page: power of two, 1..256; default 64 */
+    int32_t pages;         /* KV pages in all; 0: enough for sequences_max sequences of context_max */
+    int32_t context_max;   /* positions of one sequence, prompt and output; 0: the model's limit, at most 4,096 */
+    int32_t draft_max;     /* K: tokens drafted and verified a step beside the certain one; 0..TPW_K_MAX, default 0 */
+    tpw_draft_function *drafter; /* NULL: the checkpoint's MTP module */
+    void *drafter_data;
     int64_t timeout_ms;       /* deadline of every wait for a peer; default 30,000 */
     const char *isa;          /* host backend: "auto" (NULL), "baseline", "avx2", "avx512" */
     tpw_binding_mode binding; /* CPU binding of the calling thread; default NONE for a library */
@@ -59,10 +69,10 @@ typedef struct tpw_options {
     void *progress_data;
 } tpw_options;
 
-#define TPW_OPTIONS_INIT                                                                                               \
-    {                                                                                                                  \
-        sizeof(tpw_options), NULL, NULL, 0, 0, TPW_COMPUTE_BF16, 8, 256, 256, 64, 0, 0, 30000, NULL, TPW_BINDING_NONE, \
-            NULL, NULL, 1, NULL, NULL                                                                                  \
+#define TPW_OPTIONS_INIT                                                                                            \
+    {                                                                                                               \
+        sizeof(tpw_options), NULL, NULL, 0, 0, TPW_COMPUTE_BF16, 8, 256, 256, 64, 0, 0, 0, NULL, NULL, 30000, NULL, \
+            TPW_BINDING_NONE, NULL, NULL, 1, NULL, NULL                                                             \
     }
 TPW_API void tpw_options_init(tpw_options *options);
 
@@ -87,8 +97,9 @@ typedef enum tpw_finish {
 
 /* The digest of one scope of one sequence, summed over the shards of all ranks. */
 typedef struct tpw_scope_digest {
-    char scope[16]; /* "tokens", "hidden", "conv", "recurrent", "kv" */
-    int32_t layer;  /* -1 for "tokens" */
+    char scope
+        [16]; /* "tokens", "hidden", "conv", "recurrent", "kv"; with K > 0 and the MTP module also "mtp" (its K/V) */
+    int32_t layer; /* -1 for "tokens" and "mtp" */
     uint64_t global;
 } tpw_scope_digest;
 
@@ -152,6 +163,11 @@ typedef struct tpw_stats {
     int32_t pages_free;
     int32_t pages_total;
     int32_t slots_free;
+    int64_t drafts;                /* verified runs that held drafts */
+    int64_t draft_tokens;          /* tokens drafted */
+    int64_t accepted_tokens;       /* of them, accepted */
+    int64_t drafted_at[TPW_K_MAX]; /* by position in the draft */
+    int64_t accepted_at[TPW_K_MAX];
     int64_t checks; /* cross-rank comparisons made, all equal */
 } tpw_stats;
 

@@ -50,8 +50,9 @@ static void carve(const tpw_config *c, const tpw_partition *p, const tpw_pass_li
     ws->h = tpw_arena_mat(arena, l->act, M, H);
     ws->y = tpw_arena_mat(arena, l->act, M, H);
     ws->sum = tpw_arena_mat(arena, TPW_F32, M, H);
+    ws->carry = tpw_arena_mat(arena, l->act, M, H);
     ws->join = tpw_arena_mat(arena, l->act, M, 2 * (int64_t)H);
-    ws->rows = tpw_arena_take(arena, R, sizeof *ws->rows);
+    ws->rows = tpw_arena_take(arena, M > R ? M : R, sizeof *ws->rows);
     ws->head_in = tpw_arena_mat(arena, l->act, R, H);
     ws->logits = tpw_arena_mat(arena, TPW_F32, R, p->vocab.count);
     ws->value = tpw_arena_take(arena, R, sizeof *ws->value);
@@ -144,22 +145,22 @@ static void tap(tpw_pass *pass, int32_t layer, tpw_mat rows)
         pass->tap(pass->tap_data, layer, &rows);
 }
 
-/* Adds the digest of every segment's rows of the residual stream after `layer`. */
-static tpw_status digest_hidden(tpw_pass *pass, const tpw_batch *batch, int32_t layer, uint64_t *sums, tpw_error *err)
+/* Adds the digest of every group's rows of the residual stream after `layer`. */
+static tpw_status digest_hidden(tpw_pass *pass, int32_t layer, const tpw_hidden_group *groups, int32_t group_count,
+                                uint64_t *sums, tpw_error *err)
 {
     const tpw_config *c = &pass->model->config;
     tpw_mat h = pass->ws.h;
 
-    for (int32_t s = 0; sums != NULL && s < batch->segment_count; s++) {
-        const tpw_segment *seg = &batch->segments[s];
+    for (int32_t g = 0; g < group_count; g++) {
         tpw_digest_args args = {.x = h,
                                 .key = pass->hidden_keys[layer],
-                                .index0 = (uint64_t)seg->pos * (uint64_t)c->hidden,
+                                .index0 = (uint64_t)groups[g].pos * (uint64_t)c->hidden,
                                 .index_stride = (uint64_t)c->hidden,
-                                .sum = &sums[(size_t)s * (size_t)c->layers + (size_t)layer]};
+                                .sum = &sums[(size_t)g * (size_t)c->layers + (size_t)layer]};
 
-        args.x.rows = seg->rows;
-        args.x.data = (char *)h.data + (size_t)seg->row0 * (size_t)h.stride * tpw_dtype_size(h.dtype);
+        args.x.rows = groups[g].rows;
+        args.x.data = (char *)h.data + (size_t)groups[g].row0 * (size_t)h.stride * tpw_dtype_size(h.dtype);
         TPW_TRY(pass->exec->ops->digest(pass->exec, &args, err));
     }
     return TPW_OK;
@@ -177,8 +178,8 @@ static tpw_status check_rows(const tpw_pass *pass, const tpw_batch *batch, tpw_e
     return TPW_OK;
 }
 
-tpw_status tpw_pass_trunk(tpw_pass *pass, const tpw_batch *batch, const int32_t *ids, uint64_t *hidden_sums,
-                          tpw_error *err)
+tpw_status tpw_pass_trunk(tpw_pass *pass, const tpw_batch *batch, const int32_t *ids, const tpw_hidden_group *groups,
+                          int32_t group_count, uint64_t *sums, tpw_error *err)
 {
     const tpw_model *m = pass->model;
     int32_t rows = batch->rows, layers = m->config.layers;
@@ -194,10 +195,24 @@ tpw_status tpw_pass_trunk(tpw_pass *pass, const tpw_batch *batch, const int32_t 
 
         TPW_TRY(tpw_layer_run(pass, batch, &m->layers[i], state, &state->kv, err));
         TPW_TRY(tpw_layer_norm(pass, rows, next, true, err));
-        TPW_TRY(digest_hidden(pass, batch, i, hidden_sums, err));
+        TPW_TRY(digest_hidden(pass, i, groups, group_count, sums, err));
         tap(pass, i, h);
     }
     tap(pass, layers, tpw_head_rows(pass->ws.y, rows));
+    return TPW_OK;
+}
+
+tpw_status tpw_pass_commit(tpw_pass *pass, int32_t slot, int64_t pos_before, int64_t pos, tpw_error *err)
+{
+    const tpw_config *c = &pass->model->config;
+
+    for (int32_t i = 0; pos / TPW_GRID != pos_before / TPW_GRID && i < c->layers; i++) {
+        const tpw_delta_commit_args args = {
+            .state = pass->state->layers[i].gdn, .slot = slot, .pos_before = pos_before, .pos = pos};
+
+        if (c->kind[i] == TPW_LAYER_DELTANET)
+            TPW_TRY(pass->exec->ops->delta_commit(pass->exec, &args, err));
+    }
     return TPW_OK;
 }
 
@@ -232,4 +247,33 @@ tpw_status tpw_pass_mtp(tpw_pass *pass, const tpw_batch *batch, const int32_t *i
     TPW_TRY(tpw_layer_norm(pass, rows, w->layer.input_norm, false, err));
     TPW_TRY(tpw_layer_run(pass, batch, &w->layer, NULL, &pass->state->mtp, err));
     return tpw_layer_norm(pass, rows, w->norm, true, err);
+}
+
+/* y[i] = x[rows[i]] with host indices. */
+static tpw_status gather(tpw_pass *pass, tpw_mat x, const int32_t *rows, int32_t count, tpw_mat y, tpw_error *err)
+{
+    const tpw_gather_args args = {.x = x, .rows = pass->ws.rows, .y = tpw_head_rows(y, count)};
+
+    if (count < 0 || count > pass->limits.rows_max)
+        return tpw_fail(err, TPW_ERR_LIMIT, "%d rows to gather: at most %d are planned", count, pass->limits.rows_max);
+    TPW_TRY(pass->exec->device->upload(pass->exec, pass->ws.rows, rows, (size_t)count * sizeof *rows, err));
+    return pass->exec->ops->gather(pass->exec, &args, err);
+}
+
+tpw_status tpw_pass_carry(tpw_pass *pass, const int32_t *rows, int32_t count, tpw_error *err)
+{
+    return gather(pass, pass->ws.y, rows, count, pass->ws.carry, err);
+}
+
+tpw_status tpw_pass_keep_mtp(tpw_pass *pass, int32_t row, int32_t slot, tpw_error *err)
+{
+    tpw_mat to = pass->state->mtp_hidden;
+
+    to.data = (char *)to.data + (size_t)slot * (size_t)to.stride * tpw_dtype_size(to.dtype);
+    return gather(pass, pass->ws.y, &row, 1, to, err);
+}
+
+tpw_status tpw_pass_recall_mtp(tpw_pass *pass, const int32_t *slots, int32_t count, tpw_error *err)
+{
+    return gather(pass, pass->state->mtp_hidden, slots, count, pass->ws.y, err);
 }

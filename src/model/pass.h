@@ -14,6 +14,13 @@
  * the normed final hidden (layer = config.layers). For tests, dumps and probes; NULL in production. */
 typedef void tpw_pass_tap(void *data, int32_t layer, const tpw_mat *rows);
 
+/* Rows whose hidden digests are summed into one number a layer: a whole prompt chunk, or one row of a verified run. */
+typedef struct tpw_hidden_group {
+    int32_t row0;
+    int32_t rows;
+    int64_t pos; /* absolute position of the first row */
+} tpw_hidden_group;
+
 typedef struct tpw_pass_limits {
     int32_t rows_max;   /* M of one pass */
     int32_t logits_max; /* rows of one head call */
@@ -45,6 +52,7 @@ typedef struct tpw_workspace {
     tpw_mat gate;     /* [M, I] F32 */
     tpw_mat up;       /* [M, I] F32 */
     tpw_mat act;      /* [M, I] act */
+    tpw_mat carry;    /* [M, H] act: hiddens gathered for the MTP module */
     tpw_mat join;     /* [M, 2H] act: MTP's normed embedding and hidden */
     int32_t *rows;    /* [R] */
     tpw_mat head_in;  /* [R, H] act */
@@ -77,10 +85,14 @@ tpw_status tpw_pass_create(tpw_model *model, tpw_state *state, tpw_comm *comm, c
 void tpw_pass_destroy(tpw_pass *pass); /* NULL allowed */
 
 /* Runs batch.rows tokens `ids` (host, [M]) through all layers; state and KV move past the rows. Afterwards ws.y holds the final
- * hidden of every row. hidden_sums (may be NULL): [segment_count * layers] digests of "hidden.L" over the rows of each
- * segment, element index position * H + h, added to what is there. */
-tpw_status tpw_pass_trunk(tpw_pass *pass, const tpw_batch *batch, const int32_t *ids, uint64_t *hidden_sums,
-                          tpw_error *err) TPW_MUST_CHECK;
+ * hidden of every row. For each group its digests of "hidden.L" (element index position * H + h) are added to
+ * sums[group * layers + L]; group_count may be 0. */
+tpw_status tpw_pass_trunk(tpw_pass *pass, const tpw_batch *batch, const int32_t *ids, const tpw_hidden_group *groups,
+                          int32_t group_count, uint64_t *sums, tpw_error *err) TPW_MUST_CHECK;
+
+/* Moves the recurrent state of a slot in every layer from the committed mark `pos_before` to `pos`, after acceptance. */
+tpw_status tpw_pass_commit(tpw_pass *pass, int32_t slot, int64_t pos_before, int64_t pos,
+                           tpw_error *err) TPW_MUST_CHECK;
 
 /* Arg-max over the whole vocabulary for `count` rows of ws.y (host indices); count may be 0. Every rank brings `agree`, which must
  * be the same everywhere: ERR_DIVERGED names the first rank that differs. ids[i] = -1 when a row held no number. */
@@ -92,5 +104,12 @@ tpw_status tpw_pass_head(tpw_pass *pass, const int32_t *rows, int32_t count, uin
  * row's position. Afterwards ws.y holds the module's normed output. `hidden` may be ws.y itself. ERR_UNSUPPORTED without MTP. */
 tpw_status tpw_pass_mtp(tpw_pass *pass, const tpw_batch *batch, const int32_t *ids, const tpw_mat *hidden,
                         tpw_error *err) TPW_MUST_CHECK;
+
+/* ws.carry[i] = ws.y[rows[i]] for i < count (host indices): the hiddens that the MTP module takes next. */
+tpw_status tpw_pass_carry(tpw_pass *pass, const int32_t *rows, int32_t count, tpw_error *err) TPW_MUST_CHECK;
+
+/* Keeps ws.y[row] as the slot's MTP output; and brings the kept ones of `count` slots back to ws.y[0..count). */
+tpw_status tpw_pass_keep_mtp(tpw_pass *pass, int32_t row, int32_t slot, tpw_error *err) TPW_MUST_CHECK;
+tpw_status tpw_pass_recall_mtp(tpw_pass *pass, const int32_t *slots, int32_t count, tpw_error *err) TPW_MUST_CHECK;
 
 #endif

@@ -38,7 +38,7 @@ static tpw_gdn_state carve_gdn(const tpw_config *c, const tpw_partition *p, int3
 
 /* The one walk over all layers, used for measuring and for carving. layers may be NULL while measuring. */
 static void carve(const tpw_config *c, const tpw_partition *p, const tpw_state_limits *limits, tpw_arena *arena,
-                  tpw_layer_state *layers, tpw_kv *mtp, tpw_state_bytes *bytes)
+                  tpw_layer_state *layers, tpw_kv *mtp, tpw_mat *mtp_hidden, tpw_state_bytes *bytes)
 {
     int32_t slots = limits->slots + 1;
 
@@ -65,6 +65,7 @@ static void carve(const tpw_config *c, const tpw_partition *p, const tpw_state_l
 
         *mtp = carve_kv(c, p, limits, arena);
         bytes->kv += arena->used - before;
+        *mtp_hidden = tpw_arena_mat(arena, limits->act, slots, c->hidden);
     }
     bytes->total = arena->used;
 }
@@ -92,9 +93,10 @@ tpw_status tpw_state_plan(const tpw_config *config, const tpw_partition *part, c
     tpw_arena arena = tpw_arena_measure();
     tpw_state_bytes bytes = {0};
     tpw_kv mtp = {0};
+    tpw_mat mtp_hidden = {0};
 
     TPW_TRY(check_limits(config, limits, err));
-    carve(config, part, limits, &arena, NULL, &mtp, &bytes);
+    carve(config, part, limits, &arena, NULL, &mtp, &mtp_hidden, &bytes);
     TPW_TRY(tpw_arena_check(&arena, "sequence state", err));
     *out = bytes;
     return TPW_OK;
@@ -121,7 +123,7 @@ tpw_status tpw_state_create(const tpw_config *config, const tpw_partition *part,
         return tpw_fail(err, TPW_ERR_MEMORY, "no memory for the state of %d layers", config->layers);
     }
     TPW_TRY_GOTO(st, tpw_arena_init(&s->arena, exec, bytes.total, err), fail);
-    carve(config, part, limits, &s->arena, s->layers, &s->mtp, &again);
+    carve(config, part, limits, &s->arena, s->layers, &s->mtp, &s->mtp_hidden, &again);
     TPW_TRY_GOTO(st, tpw_arena_check(&s->arena, "sequence state", err), fail);
     *out = s;
     return TPW_OK;
@@ -163,7 +165,10 @@ tpw_status tpw_state_fill_slot(tpw_state *state, int32_t slot, int byte, tpw_err
         TPW_TRY(
             fill_part(state, c->x, TPW_CONV_RING * (size_t)c->channels * tpw_dtype_size(c->dtype), slot, byte, err));
     }
-    return TPW_OK;
+    return state->limits.mtp
+               ? fill_part(state, state->mtp_hidden.data,
+                           (size_t)state->mtp_hidden.cols * tpw_dtype_size(state->mtp_hidden.dtype), slot, byte, err)
+               : TPW_OK;
 }
 
 static tpw_status fill_kv_page(const tpw_state *s, const tpw_kv *kv, int32_t page, int byte, tpw_error *err)

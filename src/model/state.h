@@ -32,6 +32,7 @@ typedef struct tpw_state {
     tpw_arena arena;
     tpw_layer_state *layers; /* [config.layers], host memory */
     tpw_kv mtp;
+    tpw_mat mtp_hidden; /* [slots + 1, H] act: the MTP module's output of each slot's last committed row; replicated */
 } tpw_state;
 
 /* Bytes by kind, from shapes alone. Pure. */
@@ -59,12 +60,12 @@ tpw_status tpw_state_fill_page(tpw_state *state, int32_t page, int byte, tpw_err
  *   recurrent.L  S [v heads, dk, dv] at floor16(pos), then k rows [16, k heads, dk], u rows [16, v heads, dv], decays
  *                [16, v heads] of the pos mod 16 rows since
  *   kv.L         K [positions, kv heads, D], then V at index + 2^40
- * The key is that of the scope's name, "conv.3" and so on; MTP: "mtp.kv". Local. */
+ * The key is that of the scope's name, "conv.3" and so on; MTP: "mtp". Local. */
 tpw_status tpw_state_digest_conv(const tpw_state *state, int32_t layer, int32_t slot, int64_t pos, uint64_t *out,
                                  tpw_error *err) TPW_MUST_CHECK;
 tpw_status tpw_state_digest_recurrent(const tpw_state *state, int32_t layer, int32_t slot, int64_t pos, uint64_t *out,
                                       tpw_error *err) TPW_MUST_CHECK;
-/* layer = config.layers names the MTP layer. */
+/* layer = config.layers names the MTP layer, whose scope is "mtp". */
 tpw_status tpw_state_digest_kv(const tpw_state *state, int32_t layer, const int32_t *pages, int64_t pos, uint64_t *out,
                                tpw_error *err) TPW_MUST_CHECK;
 

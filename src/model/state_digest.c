@@ -95,7 +95,7 @@ tpw_status tpw_state_digest_kv(const tpw_state *state, int32_t layer, const int3
 {
     bool mtp = layer == state->config->layers;
     const tpw_kv *kv = mtp ? &state->mtp : &state->layers[layer].kv;
-    uint64_t key = mtp ? tpw_digest_key("mtp.kv") : scope_key("kv", layer), sum = 0;
+    uint64_t key = mtp ? tpw_digest_key("mtp") : scope_key("kv", layer), sum = 0;
     uint64_t D = (uint64_t)kv->head_dim, row = (uint64_t)state->config->kv_heads * D;
     size_t size = tpw_dtype_size(kv->dtype);
 

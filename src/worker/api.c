@@ -47,7 +47,7 @@ static tpw_status check_request(const tpw_worker *w, const tpw_request *r, tpw_e
     if ((int64_t)r->count + r->max_tokens > w->context_max)
         return tpw_fail(err, TPW_ERR_LIMIT, "sequence %llu: %d prompt + %d output tokens exceed the context of %d", id,
                         r->count, r->max_tokens, w->context_max);
-    pages = tpw_pages_needed(r->count, r->max_tokens, 0, w->sequences.page_size);
+    pages = tpw_pages_needed(r->count, r->max_tokens, w->sequences.draft_max, w->sequences.page_size);
     if (pages > w->sequences.ledger.pages)
         return tpw_fail(err, TPW_ERR_LIMIT, "sequence %llu needs %d KV pages of %d positions, the worker has %d", id,
                         pages, w->sequences.page_size, w->sequences.ledger.pages);

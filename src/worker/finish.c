@@ -5,11 +5,12 @@
 #include <string.h>
 
 #include "base/digest.h"
+#include "worker/draft.h"
 #include "worker/worker.h"
 
-int32_t tpw_scope_count(const tpw_config *config)
+int32_t tpw_scope_count(const tpw_config *config, bool mtp)
 {
-    int32_t count = 1 + config->layers;
+    int32_t count = 1 + config->layers + mtp;
 
     for (int32_t i = 0; i < config->layers; i++)
         count += config->kind[i] == TPW_LAYER_ATTENTION ? 1 : 2;
@@ -17,7 +18,7 @@ int32_t tpw_scope_count(const tpw_config *config)
 }
 
 /* Names of the scopes, in order. Replicated ones (tokens, hidden) come first. */
-static void name_scopes(const tpw_config *c, tpw_scope_digest *out)
+static void name_scopes(const tpw_config *c, bool mtp, tpw_scope_digest *out)
 {
     int32_t n = 0;
 
@@ -32,6 +33,8 @@ static void name_scopes(const tpw_config *c, tpw_scope_digest *out)
             out[n++] = (tpw_scope_digest){.scope = "recurrent", .layer = i};
         }
     }
+    if (mtp)
+        out[n++] = (tpw_scope_digest){.scope = "mtp", .layer = -1};
 }
 
 /* This rank's share of every scope at the sequence's committed mark. */
@@ -51,7 +54,7 @@ static tpw_status local_sums(tpw_worker *w, const tpw_sequence *s, uint64_t *sum
             TPW_TRY(tpw_state_digest_recurrent(w->state, i, s->slot, s->pos, &sums[n++], err));
         }
     }
-    return TPW_OK;
+    return tpw_worker_uses_mtp(w) ? tpw_state_digest_kv(w->state, c->layers, s->pages, s->pos, &sums[n], err) : TPW_OK;
 }
 
 /* Replicated scopes must be equal on all ranks; sharded ones are added. */
@@ -59,7 +62,7 @@ static tpw_status total(tpw_worker *w, const tpw_sequence *s, tpw_scope_digest *
 {
     int32_t count = w->scope_count, replicated = 1 + w->config.layers;
 
-    name_scopes(&w->config, out);
+    name_scopes(&w->config, tpw_worker_uses_mtp(w), out);
     TPW_TRY(local_sums(w, s, w->buf.scopes, err));
     TPW_TRY(w->boot->ops->allgather(w->boot, w->buf.scopes, w->buf.scopes_all, (size_t)count * sizeof(uint64_t), err));
     for (int32_t i = 0; i < count; i++) {

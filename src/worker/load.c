@@ -8,6 +8,7 @@
 #include "kernels/host/host.h"
 #include "kernels/rope.h"
 #include "tp/agree.h"
+#include "worker/draft.h"
 #include "worker/worker.h"
 
 #define CONTEXT_DEFAULT     4096
@@ -43,15 +44,17 @@ static tpw_status plan(tpw_worker *w, tpw_state_limits *state, tpw_pass_limits *
                         w->config.positions_max);
     if (w->context_max > w->config.positions_max)
         w->context_max = w->config.positions_max;
-    pages_each = (w->context_max + o->page_size - 1) / o->page_size;
+    pages_each = (w->context_max + o->draft_max + o->page_size - 1) / o->page_size;
     if (o->pages == 0 && pages_each * o->sequences_max >= INT32_MAX)
         return tpw_fail(err, TPW_ERR_LIMIT, "%d sequences of %lld pages are too many: set pages", o->sequences_max,
                         (long long)pages_each);
     *state = (tpw_state_limits){.slots = o->sequences_max,
                                 .pages = o->pages > 0 ? o->pages : (int32_t)(pages_each * o->sequences_max),
                                 .page_size = o->page_size,
-                                .act = tpw_worker_act(w)};
-    *pass = (tpw_pass_limits){.rows_max = o->rows_max, .logits_max = o->sequences_max, .act = tpw_worker_act(w)};
+                                .act = tpw_worker_act(w),
+                                .mtp = tpw_worker_uses_mtp(w)};
+    *pass = (tpw_pass_limits){
+        .rows_max = o->rows_max, .logits_max = o->sequences_max * (o->draft_max + 1), .act = tpw_worker_act(w)};
     TPW_TRY(tpw_partition_make(&w->config, w->boot->rank, w->boot->size, &w->part, err));
     TPW_TRY(tpw_state_plan(&w->config, &w->part, state, &w->state_bytes, err));
     return tpw_pass_bytes(&w->config, &w->part, pass, &w->workspace_bytes, err);
@@ -61,21 +64,27 @@ static tpw_status make_buffers(tpw_worker *w, tpw_error *err)
 {
     const tpw_options *o = &w->settings.options;
     tpw_step_buffers *b = &w->buf;
-    size_t n = (size_t)o->sequences_max, layers = (size_t)w->config.layers;
+    size_t n = (size_t)o->sequences_max, rows = (size_t)o->rows_max, logits = n * (size_t)(o->draft_max + 1);
 
-    w->scope_count = tpw_scope_count(&w->config);
+    w->scope_count = tpw_scope_count(&w->config, tpw_worker_uses_mtp(w));
     b->candidates = calloc(n, sizeof *b->candidates);
     b->planned = calloc(n, sizeof *b->planned);
     b->segments = calloc(n, sizeof *b->segments);
-    b->ids = calloc((size_t)o->rows_max, sizeof *b->ids);
-    b->logit_rows = calloc(n, sizeof *b->logit_rows);
-    b->best = calloc(n, sizeof *b->best);
+    b->ids = calloc(rows, sizeof *b->ids);
+    b->rows = calloc(rows, sizeof *b->rows);
+    b->logit_rows = calloc(logits, sizeof *b->logit_rows);
+    b->best = calloc(logits, sizeof *b->best);
+    b->drafts = calloc(n * TPW_K_MAX, sizeof *b->drafts);
+    b->who = calloc(n, sizeof *b->who);
+    b->taken = calloc(n, sizeof *b->taken);
+    b->groups = calloc(rows, sizeof *b->groups);
     b->over = calloc(n, sizeof *b->over);
-    b->hidden = calloc(n * layers, sizeof *b->hidden);
+    b->hidden = calloc(rows * (size_t)w->config.layers, sizeof *b->hidden);
     b->scopes = calloc((size_t)w->scope_count, sizeof *b->scopes);
     b->scopes_all = calloc((size_t)w->scope_count * (size_t)w->boot->size, sizeof *b->scopes_all);
-    if (b->candidates == NULL || b->planned == NULL || b->segments == NULL || b->ids == NULL || b->logit_rows == NULL ||
-        b->best == NULL || b->over == NULL || b->hidden == NULL || b->scopes == NULL || b->scopes_all == NULL)
+    if (b->candidates == NULL || b->planned == NULL || b->segments == NULL || b->ids == NULL || b->rows == NULL ||
+        b->logit_rows == NULL || b->best == NULL || b->drafts == NULL || b->who == NULL || b->taken == NULL ||
+        b->groups == NULL || b->over == NULL || b->hidden == NULL || b->scopes == NULL || b->scopes_all == NULL)
         return tpw_fail(err, TPW_ERR_MEMORY, "no memory for the buffers of %d sequences", o->sequences_max);
     return TPW_OK;
 }
@@ -88,10 +97,15 @@ static tpw_status load_local(tpw_worker *w, tpw_checkpoint *checkpoint, const tp
 
     TPW_TRY(tpw_model_load(&w->config, &w->part, checkpoint, w->exec, rope, w->context_max, o->progress,
                            o->progress_data, &w->model, err));
+    if (tpw_worker_uses_mtp(w) && !w->model->has_mtp)
+        return tpw_fail(err, TPW_ERR_ARGUMENT,
+                        "%s has no MTP weights: draft_max must be 0 without a drafter of your own",
+                        tpw_checkpoint_path(checkpoint));
     w->file_bytes = tpw_checkpoint_bytes_read(checkpoint);
     TPW_TRY(tpw_state_create(&w->config, &w->part, state, w->exec, &w->state, err));
     TPW_TRY(tpw_pass_create(w->model, w->state, w->comm, pass, &w->pass, err));
-    TPW_TRY(tpw_sequences_init(&w->sequences, state->slots, state->pages, state->page_size, w->config.layers, err));
+    TPW_TRY(tpw_sequences_init(&w->sequences, state->slots, state->pages, state->page_size, w->config.layers,
+                               w->settings.options.draft_max, err));
     w->stats.pages_total = state->pages;
     return make_buffers(w, err);
 }

@@ -29,6 +29,7 @@ static tpw_status check_ranges(const tpw_options *o, tpw_error *err)
                             {"page_size", o->page_size, 1, 256},
                             {"pages", o->pages, 0, INT32_MAX - 1},
                             {"context_max", o->context_max, 0, 1 << 24},
+                            {"draft_max", o->draft_max, 0, TPW_K_MAX},
                             {"dummy_layers", o->dummy_layers, 0, 1024},
                             {"dummy_vocab", o->dummy_vocab, 0, 1 << 24},
                             {"timeout_ms", o->timeout_ms, 1, TIMEOUT_MS_MAX},
@@ -52,9 +53,11 @@ static tpw_status check(const tpw_options *o, tpw_error *err)
     TPW_TRY(check_ranges(o, err));
     if ((o->page_size & (o->page_size - 1)) != 0)
         return tpw_fail(err, TPW_ERR_ARGUMENT, "option page_size = %d is not a power of two", o->page_size);
-    if (o->rows_max < o->sequences_max)
-        return tpw_fail(err, TPW_ERR_ARGUMENT, "option rows_max = %d is less than sequences_max = %d", o->rows_max,
-                        o->sequences_max);
+    if (o->rows_max / (o->draft_max + 1) < o->sequences_max)
+        return tpw_fail(
+            err, TPW_ERR_ARGUMENT,
+            "option rows_max = %d is less than sequences_max * (draft_max + 1) = %d * %d: running sequences never wait",
+            o->rows_max, o->sequences_max, o->draft_max + 1);
     return TPW_OK;
 }
 
@@ -89,9 +92,9 @@ void tpw_settings_fini(tpw_settings *settings)
 uint64_t tpw_settings_digest(const tpw_settings *settings)
 {
     const tpw_options *o = &settings->options;
-    const int64_t fields[] = {(int64_t)o->size, o->dummy_layers, o->dummy_vocab,  o->compute, o->sequences_max,
-                              o->rows_max,      o->chunk,        o->page_size,    o->pages,   o->context_max,
-                              o->timeout_ms,    o->binding,      o->dummy != NULL};
+    const int64_t fields[] = {(int64_t)o->size, o->dummy_layers, o->dummy_vocab,   o->compute,   o->sequences_max,
+                              o->rows_max,      o->chunk,        o->page_size,     o->pages,     o->context_max,
+                              o->timeout_ms,    o->binding,      o->dummy != NULL, o->draft_max, o->drafter != NULL};
     uint64_t key = tpw_digest_key(o->dummy != NULL ? o->dummy : "options");
 
     return tpw_digest_block(key, fields, TPW_I64, 1, (int64_t)(sizeof fields / sizeof fields[0]), 0, 0, 0);

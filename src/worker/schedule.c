@@ -6,11 +6,14 @@ int32_t tpw_schedule(const tpw_candidate *candidates, int32_t count, tpw_schedul
 {
     int32_t planned = 0, used = 0;
 
-    for (int32_t i = 0; i < count; i++)
-        if (candidates[i].known - candidates[i].pos == 1 && used < limits.rows_max) {
-            out[planned++] = (tpw_planned){.sequence = i, .rows = 1, .logits = true};
-            used++;
-        }
+    for (int32_t i = 0; i < count; i++) {
+        int32_t need = 1 + candidates[i].drafts;
+
+        if (candidates[i].known - candidates[i].pos != 1 || need > limits.rows_max - used)
+            continue;
+        out[planned++] = (tpw_planned){.sequence = i, .rows = 1, .drafts = candidates[i].drafts, .logits = true};
+        used += need;
+    }
     for (int32_t i = 0; i < count && used < limits.rows_max; i++) {
         int64_t left = candidates[i].known - candidates[i].pos, n = left;
 

@@ -5,9 +5,10 @@
 #include <string.h>
 
 tpw_status tpw_sequences_init(tpw_sequences *out, int32_t running_max, int32_t pages, int32_t page_size, int32_t layers,
-                              tpw_error *err)
+                              int32_t draft_max, tpw_error *err)
 {
-    *out = (tpw_sequences){.running_max = running_max, .layers = layers, .page_size = page_size};
+    *out =
+        (tpw_sequences){.running_max = running_max, .layers = layers, .page_size = page_size, .draft_max = draft_max};
     TPW_TRY(tpw_ledger_init(&out->ledger, running_max, pages, err));
     out->running = calloc((size_t)running_max, sizeof *out->running);
     if (out->running == NULL) {
@@ -61,7 +62,7 @@ tpw_status tpw_sequences_add(tpw_sequences *sequences, const tpw_request *reques
     s->prompt = request->count;
     s->max_tokens = request->max_tokens;
     s->ignore_eos = request->ignore_eos;
-    s->page_count = tpw_pages_needed(request->count, request->max_tokens, 0, sequences->page_size);
+    s->page_count = tpw_pages_needed(request->count, request->max_tokens, sequences->draft_max, sequences->page_size);
     s->tokens = malloc(positions * sizeof *s->tokens);
     s->pages = calloc((size_t)s->page_count, sizeof *s->pages);
     s->hidden = calloc((size_t)sequences->layers, sizeof *s->hidden);

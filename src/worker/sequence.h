@@ -36,11 +36,12 @@ typedef struct tpw_sequences {
     int32_t waiting_count;
     int32_t layers;
     int32_t page_size;
+    int32_t draft_max; /* K: positions reserved beyond the last token */
     tpw_ledger ledger;
 } tpw_sequences;
 
 tpw_status tpw_sequences_init(tpw_sequences *out, int32_t running_max, int32_t pages, int32_t page_size, int32_t layers,
-                              tpw_error *err) TPW_MUST_CHECK;
+                              int32_t draft_max, tpw_error *err) TPW_MUST_CHECK;
 void tpw_sequences_fini(tpw_sequences *sequences);
 
 /* Pages that a request reserves: ceil((prompt + max_tokens + k) / page_size), INT32_MAX when that does not fit. Pure. */

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/digest.h"
+#include "worker/draft.h"
 #include "worker/worker.h"
 
 /* Rank 0's record to all. Afterwards worker->record holds head->bytes of entries on every rank. */
@@ -58,36 +59,61 @@ static tpw_status apply_control(tpw_worker *w, const tpw_control_head *head, tpw
     return TPW_OK;
 }
 
-/* Turns the plan into segments, token ids and logit rows. Returns the number of logit rows. */
-static int32_t lay_out(tpw_worker *w, int32_t planned, tpw_batch *batch)
+/* Hidden digests of a prompt chunk are one group; a verified run has one a row, since rows may be dropped. */
+static int32_t groups_of(const tpw_planned *p)
 {
-    tpw_step_buffers *b = &w->buf;
-    int32_t row = 0, logits = 0;
-
-    for (int32_t i = 0; i < planned; i++) {
-        const tpw_planned *p = &b->planned[i];
-        const tpw_sequence *s = w->sequences.running[p->sequence];
-
-        b->segments[i] = (tpw_segment){
-            .row0 = row, .rows = p->rows, .rows_certain = p->rows, .slot = s->slot, .pos = s->pos, .pages = s->pages};
-        memcpy(&b->ids[row], &s->tokens[s->pos], (size_t)p->rows * sizeof *b->ids);
-        row += p->rows;
-        if (p->logits)
-            b->logit_rows[logits++] = row - 1;
-    }
-    *batch = (tpw_batch){.rows = row, .segment_count = planned, .segments = b->segments};
-    return logits;
+    return p->logits && p->rows == 1 ? 1 + p->drafts : 1;
 }
 
-/* Everything that must be the same on all ranks after the trunk, in one number: plan, marks, hidden. */
-static uint64_t step_digest(const tpw_worker *w, const tpw_batch *batch)
+/* What a laid-out step counts. */
+typedef struct layout {
+    tpw_batch batch;
+    int32_t logits;
+    int32_t groups;
+} layout;
+
+/* Adds one planned entry at `row`: its segment, token ids, logit rows and digest groups. */
+static void lay_out_entry(tpw_worker *w, int32_t planned, int32_t row, layout *l)
 {
-    size_t hidden = (size_t)batch->segment_count * (size_t)w->config.layers;
+    tpw_step_buffers *b = &w->buf;
+    const tpw_planned *p = &b->planned[planned];
+    const tpw_sequence *s = w->sequences.running[p->sequence];
+    int32_t rows = p->rows + p->drafts, groups = groups_of(p);
+
+    b->segments[planned] = (tpw_segment){
+        .row0 = row, .rows = rows, .rows_certain = p->rows, .slot = s->slot, .pos = s->pos, .pages = s->pages};
+    memcpy(&b->ids[row], &s->tokens[s->pos], (size_t)p->rows * sizeof *b->ids);
+    memcpy(&b->ids[row + p->rows], &b->drafts[(size_t)planned * TPW_K_MAX], (size_t)p->drafts * sizeof *b->ids);
+    for (int32_t g = 0; g < groups; g++)
+        b->groups[l->groups++] = (tpw_hidden_group){.row0 = row + g, .rows = groups == 1 ? rows : 1, .pos = s->pos + g};
+    for (int32_t r = p->rows - 1; p->logits && r < rows; r++)
+        b->logit_rows[l->logits++] = row + r;
+}
+
+/* Turns the plan and its drafts into what the pass takes. */
+static layout lay_out(tpw_worker *w, int32_t planned)
+{
+    int32_t row = 0;
+    layout l = {0};
+
+    for (int32_t i = 0; i < planned; i++) {
+        lay_out_entry(w, i, row, &l);
+        row += w->buf.segments[i].rows;
+    }
+    l.batch = (tpw_batch){.rows = row, .segment_count = planned, .segments = w->buf.segments};
+    return l;
+}
+
+/* Everything that must be the same on all ranks after the trunk, in one number: plan, marks, tokens, hidden. */
+static uint64_t step_digest(const tpw_worker *w, const layout *l)
+{
+    size_t hidden = (size_t)l->groups * (size_t)w->config.layers;
     uint64_t sum = tpw_digest_block(tpw_digest_key("hidden"), w->buf.hidden, TPW_I64, 1, (int64_t)hidden, 0, 0, 0);
     uint64_t plan = tpw_digest_key("plan");
 
-    for (int32_t i = 0; i < batch->segment_count; i++) {
-        const tpw_segment *s = &batch->segments[i];
+    sum += tpw_digest_block(tpw_digest_key("ids"), w->buf.ids, TPW_I32, 1, l->batch.rows, 0, 0, 0);
+    for (int32_t i = 0; i < l->batch.segment_count; i++) {
+        const tpw_segment *s = &l->batch.segments[i];
         const int64_t fields[] = {s->row0, s->rows, s->rows_certain,
                                   s->slot, s->pos,  s->pages[s->pos / w->sequences.page_size]};
 
@@ -96,57 +122,81 @@ static uint64_t step_digest(const tpw_worker *w, const tpw_batch *batch)
     return sum + tpw_digest_term(tpw_digest_key("step"), 0, (uint64_t)w->step);
 }
 
-static bool is_end(const tpw_config *c, int32_t token)
+static void count_drafts(tpw_stats *stats, int32_t drafts, int32_t accepted)
 {
-    for (int32_t i = 0; i < c->end_count; i++)
-        if (c->end_ids[i] == token)
-            return true;
-    return false;
+    stats->drafts += drafts > 0;
+    stats->draft_tokens += drafts;
+    stats->accepted_tokens += accepted;
+    for (int32_t i = 0; i < drafts; i++) {
+        stats->drafted_at[i]++;
+        stats->accepted_at[i] += i < accepted;
+    }
 }
 
-/* Takes a sequence's next token. *ended tells whether it is over, and why. */
-static tpw_status emit(tpw_worker *w, tpw_sequence *s, int32_t token, bool *ended, tpw_finish *why, tpw_error *err)
+/* Takes the tokens of a run: events, and the decision how many rows are committed. */
+static tpw_status take_tokens(tpw_worker *w, int32_t planned, const int32_t *best, int32_t *over, tpw_error *err)
 {
-    tpw_event event = {.type = TPW_EVENT_TOKEN, .id = s->id, .token = token, .position = s->prompt + s->emitted};
+    const tpw_planned *p = &w->buf.planned[planned];
+    tpw_sequence *s = w->sequences.running[p->sequence];
+    const tpw_end_rule rule = {.end_ids = w->config.end_ids,
+                               .end_count = w->config.end_count,
+                               .ignore_eos = s->ignore_eos,
+                               .emitted = s->emitted,
+                               .max_tokens = s->max_tokens};
+    tpw_accepted a = tpw_accept(&w->buf.drafts[(size_t)planned * TPW_K_MAX], p->drafts, best, &rule);
 
-    *ended = true;
-    *why = TPW_FINISH_ERROR;
-    if (token < 0)
-        return TPW_OK;
-    s->tokens[s->prompt + s->emitted++] = token;
-    w->stats.output_tokens++;
-    TPW_TRY(tpw_events_push(&w->events, &event, err));
-    *why = TPW_FINISH_STOP;
-    if (!s->ignore_eos && is_end(&w->config, token))
-        return TPW_OK;
-    *why = TPW_FINISH_LENGTH;
-    *ended = s->emitted == s->max_tokens;
+    count_drafts(&w->stats, p->drafts, a.drafts);
+    for (int32_t i = 0; i < a.tokens; i++) {
+        const tpw_event event = {
+            .type = TPW_EVENT_TOKEN, .id = s->id, .token = best[i], .position = s->prompt + s->emitted};
+
+        s->tokens[s->prompt + s->emitted++] = best[i];
+        TPW_TRY(tpw_events_push(&w->events, &event, err));
+    }
+    w->stats.output_tokens += a.tokens;
+    /* the certain rows stay, and one draft row for each token beyond the first; the last token has not been run */
+    w->buf.taken[planned] = p->rows + (a.tokens > 0 ? a.tokens - 1 : 0);
+    if (a.ended)
+        w->buf.over[(*over)++] = (tpw_over){s, a.why};
     return TPW_OK;
 }
 
-/* Moves the marks, hands out the tokens, ends what is over. */
+/* Moves a sequence's mark over the rows that stay, with its recurrent state and its running digests. */
+static tpw_status move_mark(tpw_worker *w, int32_t planned, int32_t group, tpw_error *err)
+{
+    const tpw_planned *p = &w->buf.planned[planned];
+    tpw_sequence *s = w->sequences.running[p->sequence];
+    int32_t layers = w->config.layers, taken = w->buf.taken[planned];
+    int32_t groups = groups_of(p) == 1 ? 1 : taken;
+    int64_t certain = s->pos + p->rows;
+
+    if (s->pos < s->prompt)
+        w->stats.prompt_tokens += p->rows;
+    for (int32_t g = group; g < group + groups; g++)
+        for (int32_t l = 0; l < layers; l++)
+            s->hidden[l] += w->buf.hidden[(size_t)g * (size_t)layers + (size_t)l];
+    s->pos += taken;
+    return tpw_pass_commit(w->pass, s->slot, certain, s->pos, err);
+}
+
+/* Accepts, commits, lets the MTP module follow, ends what is over. */
 static tpw_status commit(tpw_worker *w, int32_t planned, tpw_error *err)
 {
     tpw_step_buffers *b = &w->buf;
-    int32_t layers = w->config.layers, logits = 0;
-    int32_t over = 0;
+    int32_t logits = 0, group = 0, over = 0;
 
     for (int32_t i = 0; i < planned; i++) {
         const tpw_planned *p = &b->planned[i];
-        tpw_sequence *s = w->sequences.running[p->sequence];
-        bool ended;
 
-        if (s->pos + p->rows <= s->prompt)
-            w->stats.prompt_tokens += p->rows;
-        s->pos += p->rows;
-        for (int32_t l = 0; l < layers; l++)
-            s->hidden[l] += b->hidden[(size_t)i * (size_t)layers + (size_t)l];
-        if (!p->logits)
-            continue;
-        TPW_TRY(emit(w, s, b->best[logits++], &ended, &b->over[over].why, err));
-        if (ended)
-            b->over[over++].sequence = s;
+        b->taken[i] = p->rows;
+        if (p->logits) {
+            TPW_TRY(take_tokens(w, i, &b->best[logits], &over, err));
+            logits += 1 + p->drafts;
+        }
+        TPW_TRY(move_mark(w, i, group, err));
+        group += groups_of(p);
     }
+    TPW_TRY(tpw_worker_follow(w, planned, err));
     for (int32_t i = 0; i < over; i++)
         TPW_TRY(tpw_worker_finish(w, b->over[i].sequence, b->over[i].why, err));
     return TPW_OK;
@@ -155,14 +205,27 @@ static tpw_status commit(tpw_worker *w, int32_t planned, tpw_error *err)
 static tpw_status run_rows(tpw_worker *w, int32_t planned, tpw_error *err)
 {
     tpw_step_buffers *b = &w->buf;
-    tpw_batch batch;
-    int32_t logits = lay_out(w, planned, &batch);
+    layout l;
 
-    memset(b->hidden, 0, (size_t)planned * (size_t)w->config.layers * sizeof *b->hidden);
-    TPW_TRY(tpw_pass_trunk(w->pass, &batch, b->ids, b->hidden, err));
-    TPW_TRY(tpw_pass_head(w->pass, b->logit_rows, logits, step_digest(w, &batch), b->best, NULL, err));
+    TPW_TRY(tpw_worker_draft(w, planned, err));
+    l = lay_out(w, planned);
+    memset(b->hidden, 0, (size_t)l.groups * (size_t)w->config.layers * sizeof *b->hidden);
+    TPW_TRY(tpw_pass_trunk(w->pass, &l.batch, b->ids, b->groups, l.groups, b->hidden, err));
+    TPW_TRY(tpw_pass_head(w->pass, b->logit_rows, l.logits, step_digest(w, &l), b->best, NULL, err));
     w->stats.checks++;
     return commit(w, planned, err);
+}
+
+/* What the scheduler may know of the running sequences. */
+static void list_candidates(tpw_worker *w)
+{
+    for (int32_t i = 0; i < w->sequences.running_count; i++) {
+        const tpw_sequence *s = w->sequences.running[i];
+        int32_t drafts = tpw_draft_limit(w->settings.options.draft_max, s->emitted, s->max_tokens);
+
+        w->buf.candidates[i] =
+            (tpw_candidate){.known = s->prompt + s->emitted, .pos = s->pos, .drafts = s->emitted > 0 ? drafts : 0};
+    }
 }
 
 static tpw_status step(tpw_worker *w, bool *busy, tpw_error *err)
@@ -176,11 +239,7 @@ static tpw_status step(tpw_worker *w, bool *busy, tpw_error *err)
     w->boot->step = w->step;
     TPW_TRY(exchange_control(w, &head, err));
     TPW_TRY(apply_control(w, &head, err));
-    for (int32_t i = 0; i < w->sequences.running_count; i++) {
-        const tpw_sequence *s = w->sequences.running[i];
-
-        w->buf.candidates[i] = (tpw_candidate){.known = s->prompt + s->emitted, .pos = s->pos};
-    }
+    list_candidates(w);
     planned =
         w->stopped ? 0 : tpw_schedule(w->buf.candidates, w->sequences.running_count, limits, w->buf.planned, &rows);
     for (int32_t i = 0; i < planned; i++)

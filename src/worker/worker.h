@@ -15,6 +15,7 @@
 #include "tp/boot.h"
 #include "tp/comm.h"
 #include "tp/topology.h"
+#include "worker/accept.h"
 #include "worker/control.h"
 #include "worker/events.h"
 #include "worker/options.h"
@@ -35,10 +36,15 @@ typedef struct tpw_step_buffers {
     tpw_planned *planned;      /* [sequences_max] */
     tpw_segment *segments;     /* [sequences_max] */
     int32_t *ids;              /* [rows_max] */
-    int32_t *logit_rows;       /* [sequences_max] */
-    int32_t *best;             /* [sequences_max] */
+    int32_t *rows;             /* [rows_max]: row or slot indices */
+    int32_t *logit_rows;       /* [logits_max] */
+    int32_t *best;             /* [logits_max] */
+    int32_t *drafts;           /* [sequences_max * TPW_K_MAX] by planned entry */
+    int32_t *who;              /* [sequences_max]: planned entries still drafting */
+    int32_t *taken;            /* [sequences_max]: rows that the step commits, by planned entry */
+    tpw_hidden_group *groups;  /* [rows_max] */
     tpw_over *over;            /* [sequences_max] */
-    uint64_t *hidden;          /* [sequences_max * layers] */
+    uint64_t *hidden;          /* [rows_max * layers], by group */
     uint64_t *scopes;          /* [scope_count]: local sums of a finished sequence */
     uint64_t *scopes_all;      /* [size * scope_count] */
 } tpw_step_buffers;
@@ -78,8 +84,9 @@ struct tpw_worker {
 tpw_dtype tpw_worker_act(const tpw_worker *worker);
 tpw_status tpw_worker_gather_ranks(tpw_worker *worker, tpw_error *err) TPW_MUST_CHECK; /* collective */
 
-/* Number of scopes in a finished sequence's digest list, and the list itself: "tokens", then hidden, conv, recurrent, kv by layer. */
-int32_t tpw_scope_count(const tpw_config *config);
+/* Number of scopes in a finished sequence's digest list, and the list itself: "tokens", then hidden, conv, recurrent, kv by layer,
+ * then "mtp" when that module runs. */
+int32_t tpw_scope_count(const tpw_config *config, bool mtp);
 
 /* Collective. Ends a sequence: digests over all ranks, the FINISHED event, slot and pages back. */
 tpw_status tpw_worker_finish(tpw_worker *worker, tpw_sequence *sequence, tpw_finish finish,

@@ -62,7 +62,7 @@ tpw_status engine_run(engine *e, const int32_t *tokens, int32_t count, int64_t p
     const tpw_segment segment = {.rows = count, .rows_certain = count, .slot = 1, .pos = pos, .pages = e->pages};
     const tpw_batch batch = {.rows = count, .segment_count = 1, .segments = &segment};
 
-    return tpw_pass_trunk(e->pass, &batch, tokens, NULL, err);
+    return tpw_pass_trunk(e->pass, &batch, tokens, NULL, 0, NULL, err);
 }
 
 int32_t *engine_ints(const struct json_t *list, int32_t *count)

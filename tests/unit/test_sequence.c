@@ -28,7 +28,7 @@ Test(sequence, first_in_line_is_never_overtaken)
     tpw_sequences s;
     tpw_error err = {0};
 
-    cr_assert_eq(tpw_sequences_init(&s, 3, 10, 64, 4, &err), TPW_OK);
+    cr_assert_eq(tpw_sequences_init(&s, 3, 10, 64, 4, 0, &err), TPW_OK);
     add(&s, 1, 300, 20); /* 5 pages */
     add(&s, 2, 500, 12); /* 8 pages: must wait */
     add(&s, 3, 10, 10);  /* 1 page: would fit, must not overtake */
