@@ -133,6 +133,10 @@ case_more_prompts_than_sequences() {
   expect 0 ranks 2 --prompts p.jsonl --batch 3 --json r.jsonl --quiet
   [ ! -s out ] || fail "text although --quiet"
   json r.jsonl result#20 summary.finished=20
+  # one at a time: when it ends, only the waiting one keeps the worker busy
+  expect 0 ranks 2 --prompts p.jsonl --batch 1 --json s.jsonl --quiet
+  json s.jsonl result#20 summary.finished=20
+  [ "$(json r.jsonl @summary.digest)" = "$(json s.jsonl @summary.digest)" ] || fail "digests differ"
 }
 
 case_json_on_standard_output() {
