@@ -80,7 +80,8 @@ static tpw_status drain(tpw_outcome *o, tpw_error *err)
     return st;
 }
 
-static int run(const tpw_values *values)
+/* `speaks` is what the launcher said before MPI_Init, which sets the variables of a lone rank itself. */
+static int run(const tpw_values *values, bool speaks)
 {
     int provided = 0;
     tpw_outcome outcome;
@@ -90,8 +91,7 @@ static int run(const tpw_values *values)
     if (outcome.status != TPW_OK) {
         if (tpw_report_wanted(outcome.status))
             write_report(values, &outcome);
-        if (tpw_report_speaks(outcome.size > 1 ? outcome.rank : tpw_launcher_rank(get_environment), outcome.status,
-                              outcome.error.text))
+        if (outcome.size > 1 ? tpw_report_speaks(outcome.rank, outcome.status, outcome.error.text) : speaks)
             complain(outcome.error.text);
     }
     if (outcome.broken) {
@@ -121,7 +121,7 @@ int main(int argc, char **argv)
             complain(err.text);
         code = tpw_exit_code(st);
     } else if (command.action == TPW_ACTION_RUN) {
-        code = run(&command.values);
+        code = run(&command.values, speaks);
     } else {
         code = speaks ? print_and_leave(&command) : 0;
     }

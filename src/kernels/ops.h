@@ -165,11 +165,12 @@ typedef struct tpw_l2norm_args {
  *     u_i = beta * (v_i - fma-sum in order j < i from P*(S^T k_i) of (E_j*(k_i.k_j)) * u_j)
  *     o_i = fma-sum in order j <= i from P*(S^T q_i) of (E_j*(q_i.k_j)) * u_j
  *     after row 15:  S = P*S + fma-sum in order j of (E_j*k_j) u_j^T
- * S^T x sums over dk in order by fmaf from +0. E_j*(k_i.k_j), P*(S^T x) and E_j*k_j are single products. k, u and decay of each
- * row are stored in the ring. At entry S stands at floor16(pos), where the last delta or delta_commit left it. Chunks
- * completed inside rows_certain advance S in place; later ones use a scratch copy, since those rows may be rejected. pos == 0
- * starts from S = 0 whatever the slot held. On return S stands at floor16(pos + rows_certain): if more rows are accepted,
- * delta_commit moves it before the slot's next delta. At most TPW_GDN_RING - TPW_GRID rows may follow the certain ones. */
+ * S^T x sums over dk in order by fmaf from +0. E_j*(k_i.k_j), P*(S^T x) and E_j*k_j are single products. k, u and decay of
+ * each row are stored in the ring. At entry S stands at floor16(pos), where the last delta or delta_commit left it. Chunks
+ * completed inside rows_certain advance S in place; later ones use a scratch copy, since those rows may be rejected.
+ * pos == 0 starts from S = 0 whatever the slot held. On return S stands at floor16(pos + rows_certain): if more rows are
+ * accepted, delta_commit moves it before the slot's next delta. At most TPW_GDN_RING - TPW_GRID rows may follow the
+ * certain ones. */
 typedef struct tpw_delta_args {
     const tpw_batch *batch;
     tpw_mat q;     /* [M, hk * dk] F32, normed and scaled */
@@ -181,8 +182,8 @@ typedef struct tpw_delta_args {
     tpw_mat o; /* [M, hv * dv] act */
 } tpw_delta_args;
 
-/* Moves S of one slot forward from floor16(pos_before) to floor16(pos), the new committed mark, with the arithmetic of delta and the
- * rows of the ring. After a verify, pos_before is the segment's pos + rows_certain, since S stands at its floor16. */
+/* Moves S of one slot forward from floor16(pos_before) to floor16(pos), the new committed mark, with the arithmetic of delta
+ * and the rows of the ring. After a verify, pos_before is the segment's pos + rows_certain, since S stands at its floor16. */
 typedef struct tpw_delta_commit_args {
     tpw_gdn_state state;
     int32_t slot;

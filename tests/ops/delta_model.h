@@ -1,4 +1,4 @@
-/* A literal model of the delta rule's contract, for its tests: one sequence's inputs and every value that must come of them.
+/* A literal model of the delta rule's contract, for its tests: one sequence's inputs and all that must come of them.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef TPW_TESTS_DELTA_MODEL_H
 #define TPW_TESTS_DELTA_MODEL_H

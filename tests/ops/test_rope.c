@@ -27,10 +27,9 @@ static void check_table(int positions, int dim, double theta)
         for (int pos = 0; pos < positions; pos++) {
             float angle = (float)pos * frequency, *at = table + ((size_t)pos * (size_t)(dim / 2) + (size_t)j) * 2;
             double c = cos((double)angle), s = sin((double)angle);
-            cr_assert(fabs((double)at[0] - c) <= 0.51 * ulp((float)c) &&
-                          fabs((double)at[1] - s) <= 0.51 * ulp((float)s),
-                      "position %d frequency %d: (%.9g, %.9g), expected (%.9g, %.9g)", pos, j, (double)at[0],
-                      (double)at[1], c, s);
+            cr_assert(
+                fabs((double)at[0] - c) <= 0.51 * ulp((float)c) && fabs((double)at[1] - s) <= 0.51 * ulp((float)s),
+                "position %d frequency %d: (%.9g, %.9g), not (%.9g, %.9g)", pos, j, (double)at[0], (double)at[1], c, s);
             inexact += at[0] != (float)c || at[1] != (float)s;
         }
     }
@@ -60,7 +59,7 @@ Test(rope, far_positions)
     free(table);
 }
 
-/* f_0, f_1, f_2, f_16 and f_31 of rotary 64 and theta 1e7, known to nine digits: read back through the sine at position 1. */
+/* f_0, f_1, f_2, f_16 and f_31 of rotary 64 and theta 1e7, to nine digits, read back from the sine at position 1. */
 Test(rope, known_frequencies)
 {
     static const struct {

@@ -4,7 +4,7 @@
  *   score  = dot(q, k) * (1/sqrt(D)), one F32 product;  m = largest score of the split's keys at or before the row;
  *   p      = exp(score - m);  l = p summed in key order, unrounded;  o = fma-sum in key order of act(p) * v;
  *   l and o are summed in sub-splits of 64 keys from +0, absent ones being +0, and joined (0+1)+(2+3);
- *   the first split is taken as it is, later ones are folded: M' = max(M, m), O = fma(O, exp(M-M'), o*exp(m-M')), L likewise;
+ *   the first split is taken as it is; later ones fold, M' = max(M, m), O = fma(O, exp(M-M'), o*exp(m-M')), L alike;
  *   out    = act((O * (1/L)) * sigmoid(gate)): one division a row.
  * Queries of a KV head are done in groups that fit the scratch; a split's keys are widened once for a group, then its
  * values in the same place. SPDX-License-Identifier: Apache-2.0 */

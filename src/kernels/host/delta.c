@@ -105,7 +105,7 @@ static void products_replay(products *c, const slot_view *w, int32_t v_head, int
         products_add(c, i, w->decay[(base + i) % TPW_GDN_RING * w->v_heads + v_head]);
 }
 
-/* to = P*from + fma-sum in order j < n of (E_j*k_j) u_j^T with the first n rows of the chunk at `base`. to == from is allowed. */
+/* to = P*from + fma-sum in order j < n of (E_j*k_j) u_j^T, the first n rows of the chunk at `base`. to may be from. */
 static void chunk_absorb(const slot_view *w, int32_t v_head, int64_t base, int32_t n, columns x, float *to,
                          int64_t to_stride, const float *from, int64_t from_stride)
 {
@@ -162,7 +162,7 @@ static void predict(const slot_view *w, float *out, const float *S, int64_t stri
     w->vec->scale(out, out, P, n);
 }
 
-/* Rows of a piece for one value head and some columns, S being the state at the chunk's start. `tmp` holds 2 * x.n floats. */
+/* Rows of a piece for one value head and some columns; S stands at the chunk's start. `tmp` holds 2 * x.n floats. */
 static void piece_rows(const slot_view *w, const tpw_delta_args *a, const piece *p, int32_t h, columns x, const dots *d,
                        const float *S, int64_t stride, float *tmp)
 {
@@ -191,8 +191,8 @@ static void piece_rows(const slot_view *w, const tpw_delta_args *a, const piece 
     }
 }
 
-/* Where S at `base` is: in the slot up to the last certain multiple of 16 (`settled`); past it in a scratch copy, brought forward
- * from the ring, since the rows in between may still be rejected. */
+/* Where S at `base` is: in the slot up to the last certain multiple of 16 (`settled`); past it in a scratch copy,
+ * brought forward from the ring, since the rows in between may still be rejected. */
 static const float *piece_state(const slot_view *w, int32_t h, int64_t settled, int64_t base, columns x, float *copy,
                                 int64_t *stride)
 {

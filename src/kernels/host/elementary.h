@@ -3,8 +3,8 @@
  *
  * Only +, -, *, /, sqrt and fma are used, all of them exactly rounded everywhere, and branches are selects, so that
  * loops which the compiler vectorises give the bits of the scalar function. The F32 functions work in double and
- * round once at the end: at most 0.51 units in the last place. The double functions serve tables made once. SPDX-
- * License-Identifier: Apache-2.0 */
+ * round once at the end: at most 0.51 units in the last place. The double functions serve tables made once.
+ * SPDX-License-Identifier: Apache-2.0 */
 #ifndef TPW_KERNELS_HOST_ELEMENTARY_H
 #define TPW_KERNELS_HOST_ELEMENTARY_H
 

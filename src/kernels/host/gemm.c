@@ -109,7 +109,7 @@ static void group_scales(const gemm *g, int32_t n0, int32_t rows, int32_t col)
                                            : 1.0f;
 }
 
-/* One piece of n columns from local column `col` for weight rows n0..: widened once, then all rows of x pass over it. */
+/* One piece of n columns from local column `col`: weight rows n0.. are widened once, then all rows of x pass over. */
 static void piece_of_group(const gemm *g, float *acc, const float *x, int32_t n0, int32_t rows, int32_t col, int32_t n)
 {
     const tpw_weight *w = &g->args->w;

@@ -2,8 +2,8 @@
  *
  * Each op call starts from the whole scratch and takes aligned blocks from the front; nothing is given back and
  * nothing survives the call. An op must get by with TPW_HOST_SCRATCH_BYTES at every legal shape, cutting its work
- * into blocks of rows, and may use more when it is there. Contents are undefined at first. SPDX-License-Identifier:
- * Apache-2.0 */
+ * into blocks of rows, and may use more when it is there. Contents are undefined at first.
+ * SPDX-License-Identifier: Apache-2.0 */
 #ifndef TPW_KERNELS_HOST_SCRATCH_H
 #define TPW_KERNELS_HOST_SCRATCH_H
 

@@ -2,8 +2,8 @@
  *
  * TPW_VEC_ISA picks one: 0 plain C, 1 AVX2 with FMA and F16C, 2 AVX-512 (F, BW, VL, DQ). The lanes, the fused
  * multiply-adds and the join (l+8, l+4, l+2, l+1) are the same in all, hence the same bits. Everything is static
- * inline: an object of one instruction set offers no code that another could pick up at link time. SPDX-License-
- * Identifier: Apache-2.0 */
+ * inline: an object of one instruction set offers no code that another could pick up at link time.
+ * SPDX-License-Identifier: Apache-2.0 */
 #ifndef TPW_KERNELS_HOST_SIMD_H
 #define TPW_KERNELS_HOST_SIMD_H
 

@@ -1,0 +1,241 @@
+#!/usr/bin/env bash
+# End-to-end checks of the command: cli.sh CASE runs one of the functions case_CASE below in a folder of its own.
+# Environment: TPW_BIN, TPW_JSON_LINES (programs), TPW_POCKET (model), TPW_RUN (launcher script), MPIEXEC.
+# SPDX-License-Identifier: Apache-2.0
+set -uo pipefail
+
+work=$(mktemp -d)
+child=
+cleanup() {
+  [ -z "$child" ] || kill "$child" 2>/dev/null
+  rm -rf "$work"
+}
+trap cleanup EXIT
+cd "$work" || exit 1
+
+fail() {
+  echo "FAILED: $1"
+  for file in out err; do
+    [ ! -e $file ] || sed "s/^/$file: /" $file | head -n 40
+  done
+  exit 1
+}
+
+# expect CODE COMMAND...: runs it with standard output and error in the files out and err.
+expect() {
+  local wanted=$1 code=0
+  shift
+  "$@" >out 2>err || code=$?
+  [ "$code" -eq "$wanted" ] || fail "exit $code, not $wanted: $*"
+}
+
+ranks() {
+  local count=$1
+  shift
+  timeout -k 5 90 "$MPIEXEC" -np "$count" --bind-to none "$TPW_BIN" --bind=none "$@"
+}
+
+# has FILE TEXT [TIMES]: lines with this text; at least one, or exactly TIMES.
+has() {
+  local count
+  count=$(grep -cF -- "$2" "$1")
+  if [ $# -eq 3 ]; then
+    [ "$count" -eq "$3" ] || fail "$1: \"$2\" stands there $count times, not $3"
+  else
+    [ "$count" -gt 0 ] || fail "$1: no \"$2\""
+  fi
+}
+
+json() {
+  "$TPW_JSON_LINES" "$@" || fail "json_lines $*"
+}
+
+two_prompts() {
+  printf '%s\n' '{"id": "a", "text": "The old house", "max_tokens": 5}' '' '{"id": 9, "ids": [5, 6, 7], "max_tokens": 20}' >p.jsonl
+}
+
+# A job that would run for minutes; returns when it has begun to write results into `file`.
+start_long() {
+  local count=$1
+  shift
+  # not through a function: the process to be ended must be timeout, which passes it on
+  timeout -k 5 90 "$MPIEXEC" -np "$count" --bind-to none "$TPW_BIN" --bind=none --max-tokens 3500 --ignore-eos \
+    --json live.jsonl "$@" >out 2>err &
+  child=$!
+  for _ in $(seq 300); do
+    [ ! -s live.jsonl ] || [ ! -s out ] || return 0
+    sleep 0.1
+  done
+  fail "nothing came out in 30 s"
+}
+
+# pid_of RANK: from the "run" line.
+pid_of() {
+  head -n 1 live.jsonl | grep -o '"pid":[0-9]*' | cut -d : -f 2 | sed -n "$(($1 + 1))p"
+}
+
+finish_child() {
+  local wanted=$1 code=0
+  wait "$child" || code=$?
+  child=
+  [ "$code" -eq "$wanted" ] || fail "exit $code, not $wanted"
+}
+
+case_help_is_printed_once() {
+  expect 0 ranks 2 --help
+  has out "Usage: tpworker" 1
+  expect 0 ranks 2 --version
+  has out "compiled" 1
+  has out "not built" 2
+  expect 0 ranks 2 --print-config --max-tokens 9
+  has out "(flag --max-tokens)" 1
+}
+
+case_usage_errors_are_2() {
+  expect 2 ranks 2 --k 1
+  has err "not in this version" 1
+  expect 2 ranks 2 bench
+  has err '"bench" is neither a flag nor a command' 1
+  expect 2 "$TPW_BIN" --batch 0
+  printf '{"text": "a"}\n{"text": "b", "maxtokens": 3}\n' >p.jsonl
+  expect 2 ranks 2 --prompts p.jsonl
+  has err "p.jsonl:2: unknown key" 1
+  expect 2 ranks 2 --prompt x --max-tokens 5000
+  has err "--prompt 1: " 1
+  has err "context" 1
+  printf '{"ids": [2047]}\n{"ids": [5, 2048]}\n' >p.jsonl
+  expect 2 "$TPW_BIN" --prompts p.jsonl --max-tokens 2
+  has err "p.jsonl:2: token 2048"
+  expect 2 ranks 3
+  has err "1, 2, 4 and 8" 1
+}
+
+# The whole way, and that the number of ranks, the batch and the chunks leave no trace in tokens and state.
+case_two_ranks_agree() {
+  two_prompts
+  expect 0 ranks 2 --prompts p.jsonl --json two.jsonl --digests
+  has out "all 2 ranks agree (" 1
+  has out "[The old house]" 1
+  has out "model $TPW_POCKET" 1
+  json two.jsonl run#1 result#2 summary#1 summary.ranks=2 summary.exit=0 summary.finished=2 result.digests? \
+    summary.output_tokens=25 result.digest? result.finish=length
+  expect 0 "$TPW_BIN" --prompts p.jsonl --json one.jsonl --batch 1 --rows 3 --chunk 2 --page 4 --bind none
+  has out "one rank"
+  [ "$(json two.jsonl @summary.digest)" = "$(json one.jsonl @summary.digest)" ] || fail "digests differ"
+  [ "$(json two.jsonl @result.ids @result.digest | sort)" = "$(json one.jsonl @result.ids @result.digest | sort)" ] ||
+    fail "tokens differ"
+}
+
+case_more_prompts_than_sequences() {
+  for i in $(seq 20); do
+    echo "{\"ids\": [$i, 7], \"max_tokens\": $((i % 3 + 1))}"
+  done >p.jsonl
+  expect 0 ranks 2 --prompts p.jsonl --batch 3 --json r.jsonl --quiet
+  [ ! -s out ] || fail "text although --quiet"
+  json r.jsonl result#20 summary.finished=20
+  # one at a time: when it ends, only the waiting one keeps the worker busy
+  expect 0 ranks 2 --prompts p.jsonl --batch 1 --json s.jsonl --quiet
+  json s.jsonl result#20 summary.finished=20
+  [ "$(json r.jsonl @summary.digest)" = "$(json s.jsonl @summary.digest)" ] || fail "digests differ"
+}
+
+case_json_on_standard_output() {
+  expect 0 ranks 2 --prompt "The sea" --max-tokens 3 --json -
+  json out run#1 result#1 summary#1 result.text?
+  has err "all 2 ranks agree"
+}
+
+case_dummy_without_files() {
+  expect 0 ranks 2 --dummy qwen3.5-0.8b --layers 4 --vocab 500 --max-tokens 3 --batch 2 --context 64 --json d.jsonl
+  json d.jsonl result.text=null result.output_tokens=3
+  expect 2 ranks 2 --dummy qwen3.5-0.8b --layers 4 --vocab 500 --prompt x
+  has err "no tokenizer.json" 1
+}
+
+case_missing_model_is_66() {
+  expect 66 ranks 2 --model "$work/nowhere" --json e.jsonl
+  has err "$work/nowhere/config.json" 1
+  json e.jsonl error.exit=66
+  expect 66 ranks 2 --prompts nowhere.jsonl
+  has err "nowhere.jsonl" 1
+}
+
+case_corrupted_checkpoint_is_65() {
+  mkdir bad
+  cp "$TPW_POCKET"/*.json "$TPW_POCKET"/*.safetensors bad/
+  printf '\377' | dd of=bad/model-00002-of-00002.safetensors bs=1 seek=6 conv=notrunc 2>/dev/null
+  expect 65 ranks 2 --model bad
+  has err "model-00002-of-00002.safetensors" 1
+}
+
+case_closed_output_is_74() {
+  local codes
+  "$TPW_BIN" --help >/dev/full 2>err
+  [ $? -eq 74 ] || fail "not 74 on a full disk"
+  "$TPW_BIN" --bind none --ignore-eos --max-tokens 2000 2>err | head -n 1 >out
+  codes=("${PIPESTATUS[@]}")
+  [ "${codes[0]}" -eq 74 ] || fail "exit ${codes[0]}, not 74, with a reader that left"
+  has err "standard output: cannot be written"
+  "$TPW_BIN" --bind none --max-tokens 2 >&- 2>err
+  [ $? -eq 74 ] || fail "not 74 with a closed standard output"
+}
+
+# A record that cannot be written does not stop the text.
+case_full_disk_is_74_at_the_end() {
+  expect 74 ranks 2 --max-tokens 3 --json /dev/full
+  has out "all 2 ranks agree"
+  has err "/dev/full: cannot be written" 1
+}
+
+case_usr1_stops_with_75() {
+  start_long 2
+  kill -USR1 "$(pid_of 0)" "$(pid_of 1)"
+  finish_child 75
+  has err "stopped by SIGUSR1" 1
+  has out "[stopped]"
+  json live.jsonl summary.status=ERR_STOPPED summary.exit=75 result.finish=stopped result#4
+}
+
+case_term_stops_one_process_with_75() {
+  start_long 1
+  kill -TERM "$(pid_of 0)"
+  finish_child 75
+  has err "stopped by SIGTERM" 1
+}
+
+case_a_stalled_rank_is_72_and_leaves_reports() {
+  start_long 2 --timeout 2
+  kill -STOP "$(pid_of 1)"
+  finish_child 72
+  has err "tpworker: rank 0" 1
+  has err "for rank 1" 1
+  cat tpworker.*.0.jsonl >report.jsonl || fail "no report"
+  json report.jsonl report#1 report.status=ERR_PEER report.exit=72 report.rank=0 report.host? report.step?
+  json live.jsonl error.exit=72
+}
+
+case_singleton_trap_is_69() {
+  SLURM_NTASKS=2 SLURM_PROCID=0 expect 69 "$TPW_BIN" --bind none
+  has err "srun --mpi=pmix" 1
+  SLURM_NTASKS=2 SLURM_PROCID=1 expect 69 "$TPW_BIN" --bind none
+  [ ! -s err ] || fail "the second task speaks, too"
+}
+
+case_launcher_script() {
+  export TPWORKER_BIN=$TPW_BIN
+  expect 0 "$TPW_RUN" -n 2 -- --prompt "The sea" --max-tokens 2 --bind none
+  has err "+ mpirun -np 2 --bind-to none" 1
+  has out "all 2 ranks agree" 1
+  echo "localhost slots=4" >hosts
+  expect 0 "$TPW_RUN" --dry-run -n 4 --hostfile hosts --max-tokens 1
+  has err "--hostfile hosts" 1
+  has err "tpworker --max-tokens 1" 1
+  expect 66 "$TPW_RUN" --hostfile nowhere
+  expect 2 "$TPW_RUN" -n 3
+  expect 2 "$TPW_RUN" --k 1
+  TPWORKER_BIN=/nonexistent expect 66 "$TPW_RUN"
+}
+
+[ "$(type -t "case_${1:-}")" = function ] || fail "there is no case \"${1:-}\""
+"case_$1"
+echo "passed: $1"
