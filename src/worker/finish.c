@@ -82,6 +82,29 @@ static tpw_status total(tpw_worker *w, const tpw_sequence *s, tpw_scope_digest *
     return TPW_OK;
 }
 
+/* Fills one slot and its pages with NaN. */
+static tpw_status poison(tpw_worker *w, int32_t slot, const int32_t *pages, int32_t count, tpw_error *err)
+{
+    TPW_TRY(tpw_state_fill_slot(w->state, slot, 0xFF, err));
+    for (int32_t i = 0; i < count; i++)
+        TPW_TRY(tpw_state_fill_page(w->state, pages[i], 0xFF, err));
+    return TPW_OK;
+}
+
+tpw_status tpw_worker_poison(tpw_worker *worker, tpw_error *err)
+{
+    const tpw_ledger *l = &worker->sequences.ledger;
+
+    worker->poison = true;
+    for (int32_t slot = 1; slot <= l->slots; slot++)
+        if (!l->slot_used[slot])
+            TPW_TRY(tpw_state_fill_slot(worker->state, slot, 0xFF, err));
+    for (int32_t page = 1; page <= l->pages; page++)
+        if (!l->page_used[page])
+            TPW_TRY(tpw_state_fill_page(worker->state, page, 0xFF, err));
+    return TPW_OK;
+}
+
 tpw_status tpw_worker_finish(tpw_worker *worker, tpw_sequence *sequence, tpw_finish finish, tpw_error *err)
 {
     tpw_event event = {.type = TPW_EVENT_FINISHED,
@@ -91,21 +114,21 @@ tpw_status tpw_worker_finish(tpw_worker *worker, tpw_sequence *sequence, tpw_fin
                        .prompt_tokens = sequence->prompt,
                        .output_tokens = sequence->emitted};
     tpw_scope_digest *digests = NULL;
+    tpw_status st;
 
     if (sequence->slot != 0) {
-        tpw_status st;
-
         digests = calloc((size_t)worker->scope_count, sizeof *digests);
         if (digests == NULL)
             return tpw_fail(err, TPW_ERR_MEMORY, "no memory for %d digests", worker->scope_count);
-        st = total(worker, sequence, digests, err);
-        if (st != TPW_OK) {
-            free(digests);
-            return st;
-        }
+        TPW_TRY_GOTO(st, total(worker, sequence, digests, err), fail);
         event.digests = digests;
         event.digest_count = worker->scope_count;
+        if (worker->poison)
+            TPW_TRY_GOTO(st, poison(worker, sequence->slot, sequence->pages, sequence->page_count, err), fail);
     }
-    TPW_TRY(tpw_sequences_remove(&worker->sequences, sequence, err));
+    TPW_TRY_GOTO(st, tpw_sequences_remove(&worker->sequences, sequence, err), fail);
     return tpw_events_push(&worker->events, &event, err);
+fail:
+    free(digests);
+    return st;
 }

@@ -78,7 +78,12 @@ struct tpw_worker {
     tpw_stats stats;
     int64_t step;
     bool stopped;
+    bool poison; /* tests: what is free is NaN */
 };
+
+/* Tests: fills every free slot and page with 0xFF (NaN) now and whenever one becomes free, so that a read of what was not
+ * written shows. Local. */
+tpw_status tpw_worker_poison(tpw_worker *worker, tpw_error *err) TPW_MUST_CHECK;
 
 /* Parts of load (load.c) and of the step (step.c, finish.c). */
 tpw_dtype tpw_worker_act(const tpw_worker *worker);
