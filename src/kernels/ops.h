@@ -18,11 +18,11 @@
 #include "base/dtype.h"
 #include "kernels/slices.h"
 
-#define TPW_GRID 16      /* the recurrence's state S stands at absolute multiples of this position */
-#define TPW_GDN_RING 32  /* recurrence rows kept per slot, by position mod 32: 16 + 9 verified rows fit */
-#define TPW_CONV_RING 16 /* conv inputs kept per slot, by position mod 16: 3 taps back + 9 verified rows fit */
-#define TPW_DRAFT_MAX 8  /* largest K */
-#define TPW_SPLIT_KEYS 256
+#define TPW_GRID          16 /* the recurrence's state S stands at absolute multiples of this position */
+#define TPW_GDN_RING      32 /* recurrence rows kept per slot, by position mod 32: 16 + 9 verified rows fit */
+#define TPW_CONV_RING     16 /* conv inputs kept per slot, by position mod 16: 3 taps back + 9 verified rows fit */
+#define TPW_DRAFT_MAX     8  /* largest K */
+#define TPW_SPLIT_KEYS    256
 #define TPW_SUBSPLIT_KEYS 64
 
 /* A 2-D view. Element (r, c) is at data + (r * stride + c) * size. */
@@ -51,11 +51,12 @@ typedef struct tpw_weight {
 
 /* Consecutive rows of one sequence in a step. */
 typedef struct tpw_segment {
-    int32_t row0;         /* first row in the step */
-    int32_t rows;         /* >= 1 */
-    int32_t rows_certain; /* leading rows that are committed whatever is accepted later: all of a prompt chunk, 1 of a verify */
-    int32_t slot;         /* state slot, >= 1 */
-    int64_t pos;          /* absolute position of the first row = the committed mark before this step */
+    int32_t row0; /* first row in the step */
+    int32_t rows; /* >= 1 */
+    int32_t
+        rows_certain; /* leading rows that are committed whatever is accepted later: all of a prompt chunk, 1 of a verify */
+    int32_t slot;     /* state slot, >= 1 */
+    int64_t pos;      /* absolute position of the first row = the committed mark before this step */
     const int32_t *pages; /* KV page ids by position / page_size; covers pos + rows */
 } tpw_segment;
 
@@ -269,9 +270,10 @@ typedef struct tpw_digest_args {
 typedef struct tpw_exec tpw_exec;
 
 /* One list makes the table, its completeness check and its tests. */
-#define TPW_OP_MAP(X)                                                                                                    \
-    X(embed) X(add_norm) X(gemm) X(conv) X(gates) X(l2norm) X(delta) X(delta_commit) X(gated_norm) X(attn_prepare)       \
-    X(attention) X(swiglu) X(gather) X(argmax) X(digest)
+#define TPW_OP_MAP(X)                                                                                                  \
+    X(embed)                                                                                                           \
+    X(add_norm) X(gemm) X(conv) X(gates) X(l2norm) X(delta) X(delta_commit) X(gated_norm) X(attn_prepare) X(attention) \
+        X(swiglu) X(gather) X(argmax) X(digest)
 
 typedef struct tpw_ops {
     const char *name; /* "host" or "cuda" */
@@ -288,7 +290,7 @@ typedef struct tpw_device {
     tpw_status (*upload)(const tpw_exec *exec, void *to, const void *from_host, size_t bytes, tpw_error *err);
     tpw_status (*download)(const tpw_exec *exec, void *to_host, const void *from, size_t bytes, tpw_error *err);
     tpw_status (*fill)(const tpw_exec *exec, void *to, int byte, size_t bytes, tpw_error *err);
-    size_t (*bytes_now)(const tpw_exec *exec);  /* allocated through this table */
+    size_t (*bytes_now)(const tpw_exec *exec); /* allocated through this table */
     size_t (*bytes_peak)(const tpw_exec *exec);
 } tpw_device;
 

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #define TPW_SLICES_ROW_PARALLEL 8
-#define TPW_PIECE 128
+#define TPW_PIECE               128
 
 typedef enum tpw_gemm_kind {
     TPW_GEMM_COLUMN, /* outputs are cut over ranks, K is whole: 1 slice */

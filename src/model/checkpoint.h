@@ -22,8 +22,8 @@ typedef struct tpw_tensor_info {
     tpw_dtype dtype;  /* as stored; safetensors dtypes outside tpw_dtype are refused when the tensor is read */
     int32_t dims;
     int64_t shape[TPW_TENSOR_DIMS_MAX];
-    int64_t rows; /* shape[0], 1 for a scalar */
-    int64_t cols; /* product of the rest, 1 for a vector: every tensor is read as [rows, cols] */
+    int64_t rows;  /* shape[0], 1 for a scalar */
+    int64_t cols;  /* product of the rest, 1 for a vector: every tensor is read as [rows, cols] */
     int32_t index; /* private */
 } tpw_tensor_info;
 
@@ -42,17 +42,20 @@ void tpw_checkpoint_close(tpw_checkpoint *checkpoint); /* NULL allowed */
 
 int32_t tpw_checkpoint_count(const tpw_checkpoint *checkpoint);
 /* i-th tensor in name order. */
-tpw_status tpw_checkpoint_get(const tpw_checkpoint *checkpoint, int32_t i, tpw_tensor_info *out, tpw_error *err) TPW_MUST_CHECK;
+tpw_status tpw_checkpoint_get(const tpw_checkpoint *checkpoint, int32_t i, tpw_tensor_info *out,
+                              tpw_error *err) TPW_MUST_CHECK;
 bool tpw_checkpoint_find(const tpw_checkpoint *checkpoint, const char *name, tpw_tensor_info *out);
 
 /* Reads rows [row0, row0 + rows) x columns [col0, col0 + cols) of a tensor in its stored dtype into `out`, row r at
  * out + r * out_stride * size (out_stride in elements, >= cols). Marks the tensor as used. Local; not thread-safe. */
 tpw_status tpw_checkpoint_read(tpw_checkpoint *checkpoint, const tpw_tensor_info *tensor, int64_t row0, int64_t rows,
-                               int64_t col0, int64_t cols, void *out, int64_t out_stride, tpw_error *err) TPW_MUST_CHECK;
+                               int64_t col0, int64_t cols, void *out, int64_t out_stride,
+                               tpw_error *err) TPW_MUST_CHECK;
 
 /* Same, converted to F32 (from F32, F16, BF16, E4M3). */
-tpw_status tpw_checkpoint_read_f32(tpw_checkpoint *checkpoint, const tpw_tensor_info *tensor, int64_t row0, int64_t rows,
-                                   int64_t col0, int64_t cols, float *out, int64_t out_stride, tpw_error *err) TPW_MUST_CHECK;
+tpw_status tpw_checkpoint_read_f32(tpw_checkpoint *checkpoint, const tpw_tensor_info *tensor, int64_t row0,
+                                   int64_t rows, int64_t col0, int64_t cols, float *out, int64_t out_stride,
+                                   tpw_error *err) TPW_MUST_CHECK;
 
 /* Marks as used without reading (a tensor that another rank reads, or one skipped by rule). */
 void tpw_checkpoint_mark(tpw_checkpoint *checkpoint, const tpw_tensor_info *tensor);

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-#define TPW_LAYERS_MAX 1024
+#define TPW_LAYERS_MAX  1024
 #define TPW_END_IDS_MAX 16
 
 typedef enum tpw_layer_kind { TPW_LAYER_DELTANET, TPW_LAYER_ATTENTION } tpw_layer_kind;
@@ -34,8 +34,8 @@ typedef struct tpw_config {
     int32_t positions_max;
     int32_t vocab;
     bool tied;
-    int32_t mtp_layers;       /* mtp_num_hidden_layers; whether MTP exists is decided by the tensors */
-    bool quantized;           /* quantization_config present: fp8, e4m3, 128x128 blocks */
+    int32_t mtp_layers; /* mtp_num_hidden_layers; whether MTP exists is decided by the tensors */
+    bool quantized;     /* quantization_config present: fp8, e4m3, 128x128 blocks */
     int32_t end_ids[TPW_END_IDS_MAX];
     int32_t end_count;
 } tpw_config;
@@ -48,7 +48,8 @@ tpw_status tpw_config_load(const char *folder, tpw_config *out, tpw_error *err) 
 
 /* The published geometry "qwen3.5-0.8b" | "-4b" | "-9b" | "-27b" with its layer count and vocabulary replaced when > 0. FP8 blocks, one
  * MTP layer. ERR_ARGUMENT lists the names. */
-tpw_status tpw_config_dummy(const char *name, int32_t layers, int32_t vocab, tpw_config *out, tpw_error *err) TPW_MUST_CHECK;
+tpw_status tpw_config_dummy(const char *name, int32_t layers, int32_t vocab, tpw_config *out,
+                            tpw_error *err) TPW_MUST_CHECK;
 
 /* Checks one config whatever its origin (called by both of the above). Local, pure. */
 tpw_status tpw_config_check(const tpw_config *config, const char *what, tpw_error *err) TPW_MUST_CHECK;

@@ -7,7 +7,8 @@
 
 static void fill(tpw_control *c, int32_t *ids, int32_t n)
 {
-    const tpw_request r = {.size = sizeof r, .id = 0xFFFFFFFFFFFFFFFEull, .ids = ids, .count = n, .max_tokens = 7, .ignore_eos = true};
+    const tpw_request r = {
+        .size = sizeof r, .id = 0xFFFFFFFFFFFFFFFEull, .ids = ids, .count = n, .max_tokens = 7, .ignore_eos = true};
     const tpw_request one = {.size = sizeof r, .id = 2, .ids = ids, .count = 1, .max_tokens = 1};
     tpw_error err = {0};
 
@@ -35,7 +36,8 @@ Test(control, round_trip)
     head.version++;
     cr_assert_eq(tpw_control_check_head(&head, 12, &err), TPW_ERR_DIVERGED);
     cr_assert_eq(tpw_control_next(c.data, c.bytes, &at, &e, &err), TPW_OK);
-    cr_assert(!e.cancel && e.request.id == 0xFFFFFFFFFFFFFFFEull && e.request.count == 3001 && e.request.max_tokens == 7);
+    cr_assert(!e.cancel && e.request.id == 0xFFFFFFFFFFFFFFFEull && e.request.count == 3001 &&
+              e.request.max_tokens == 7);
     cr_assert(e.request.ignore_eos && memcmp(e.request.ids, ids, sizeof ids) == 0);
     cr_assert_eq(tpw_control_next(c.data, c.bytes, &at, &e, &err), TPW_OK);
     cr_assert(e.cancel && e.id == 41);

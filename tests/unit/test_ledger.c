@@ -48,7 +48,8 @@ Test(ledger, random_against_a_model)
         now[held_count++] = h;
     }
     while (held_count-- > 0)
-        cr_assert_eq(tpw_ledger_give(&l, now[held_count].slot, now[held_count].pages, now[held_count].count, &err), TPW_OK);
+        cr_assert_eq(tpw_ledger_give(&l, now[held_count].slot, now[held_count].pages, now[held_count].count, &err),
+                     TPW_OK);
     cr_assert(l.slots_free == SLOTS && l.pages_free == PAGES);
     tpw_ledger_fini(&l);
 }
