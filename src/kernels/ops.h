@@ -270,10 +270,11 @@ typedef struct tpw_digest_args {
 typedef struct tpw_exec tpw_exec;
 
 /* One list makes the table, its completeness check and its tests. */
-#define TPW_OP_MAP(X)                                                                                                  \
-    X(embed)                                                                                                           \
-    X(add_norm) X(gemm) X(conv) X(gates) X(l2norm) X(delta) X(delta_commit) X(gated_norm) X(attn_prepare) X(attention) \
-        X(swiglu) X(gather) X(argmax) X(digest)
+#define TPW_OP_MAP(X)                                                                                                \
+    X(embed)                                                                                                         \
+    X(add_norm)                                                                                                      \
+    X(gemm) X(conv) X(gates) X(l2norm) X(delta) X(delta_commit) X(gated_norm) X(attn_prepare) X(attention) X(swiglu) \
+        X(gather) X(argmax) X(digest)
 
 typedef struct tpw_ops {
     const char *name; /* "host" or "cuda" */
