@@ -41,6 +41,30 @@ typedef int32_t tpw_draft_function(void *data, uint64_t id, const int32_t *token
 
 #define TPW_K_MAX 8
 
+/* How much is compared. Comparison across ranks sees what differs between ranks; a fault inside one rank's arithmetic reaches all ranks
+ * as the same wrong sum, and only another run (trace, probe, verify) shows it. */
+typedef enum tpw_check {
+    TPW_CHECK_STEP, /* replicated values after every step; state at rest every check_every steps; all at a sequence's end */
+    TPW_CHECK_END, /* only at a sequence's end */
+    TPW_CHECK_OFF  /* no digests at all */
+} tpw_check;
+
+/* The digest of one scope of one sequence at a committed position, as it stands on every rank. */
+typedef struct tpw_trace_record {
+    uint64_t id;
+    int64_t position; /* committed tokens */
+    int64_t step;
+    const char *scope; /* as tpw_scope_digest */
+    int32_t layer;
+    uint64_t global;       /* replicated scopes: rank 0's; others: the sum */
+    const uint64_t *ranks; /* [rank_count] each rank's own */
+    int32_t rank_count;
+} tpw_trace_record;
+
+/* Called on rank 0 for every scope of every sequence whose mark a step moved, in the order of the scopes. False says that the record is
+ * not what was expected: the step then ends with ERR_DIVERGED on all ranks. Must not call into the worker. */
+typedef bool tpw_trace_function(void *data, const tpw_trace_record *record);
+
 /* All settings of a worker. Start from tpw_options_init or TPW_OPTIONS_INIT; must be equal on all ranks except for the
  * callbacks (compared at create). Strings are copied. */
 typedef struct tpw_options {
@@ -59,6 +83,11 @@ typedef struct tpw_options {
     int32_t draft_max;     /* K: tokens drafted and verified a step beside the certain one; 0..TPW_K_MAX, default 0 */
     tpw_draft_function *drafter; /* NULL: the checkpoint's MTP module */
     void *drafter_data;
+    tpw_check check;           /* default STEP */
+    int32_t check_every;       /* steps between checks of state at rest; 0: never; default 64 */
+    tpw_trace_function *trace; /* NULL: none. Set on all ranks or on none; called on rank 0 */
+    void *trace_data;
+    int32_t trace_every;      /* steps between traced ones; default 1 */
     int64_t timeout_ms;       /* deadline of every wait for a peer; default 30,000 */
     const char *isa;          /* host backend: "auto" (NULL), "baseline", "avx2", "avx512" */
     tpw_binding_mode binding; /* CPU binding of the calling thread; default NONE for a library */
@@ -69,10 +98,10 @@ typedef struct tpw_options {
     void *progress_data;
 } tpw_options;
 
-#define TPW_OPTIONS_INIT                                                                                            \
-    {                                                                                                               \
-        sizeof(tpw_options), NULL, NULL, 0, 0, TPW_COMPUTE_BF16, 8, 256, 256, 64, 0, 0, 0, NULL, NULL, 30000, NULL, \
-            TPW_BINDING_NONE, NULL, NULL, 1, NULL, NULL                                                             \
+#define TPW_OPTIONS_INIT                                                                                               \
+    {                                                                                                                  \
+        sizeof(tpw_options), NULL, NULL, 0, 0, TPW_COMPUTE_BF16, 8, 256, 256, 64, 0, 0, 0, NULL, NULL, TPW_CHECK_STEP, \
+            64, NULL, NULL, 1, 30000, NULL, TPW_BINDING_NONE, NULL, NULL, 1, NULL, NULL                                \
     }
 TPW_API void tpw_options_init(tpw_options *options);
 
@@ -171,6 +200,19 @@ typedef struct tpw_stats {
     int64_t checks; /* cross-rank comparisons made, all equal */
 } tpw_stats;
 
+/* One exchange of the data plane or one digest, of the last 256 on this rank: what a report of a lost or diverged job shows. */
+typedef struct tpw_ring_entry {
+    uint64_t seq;
+    int64_t step;
+    char op[16]; /* "allreduce", "merge", "allgather" */
+    uint64_t bytes;
+    uint64_t digest;  /* of an all-reduce's result, equal on all ranks; 0 when checks are off */
+    int64_t begin_ns; /* monotonic */
+    int64_t end_ns;   /* 0: not finished */
+} tpw_ring_entry;
+
+#define TPW_RING_ENTRIES 256
+
 /* Collective. Reads this rank's shard and plans all memory; nothing is allocated by later steps. Errors of any rank reach all:
  * ERR_MISSING, ERR_CHECKPOINT, ERR_IO, ERR_MEMORY, ERR_UNSUPPORTED, ERR_PEER, ERR_DIVERGED. */
 TPW_API tpw_status tpw_worker_load(tpw_worker *worker, tpw_error *err);
@@ -199,6 +241,29 @@ TPW_API int tpw_worker_size(const tpw_worker *worker);
 TPW_API tpw_status tpw_worker_rank_info(const tpw_worker *worker, int rank, tpw_rank_info *out, tpw_error *err);
 TPW_API void tpw_worker_model_info(const tpw_worker *worker, tpw_model_info *out);
 TPW_API void tpw_worker_stats(const tpw_worker *worker, tpw_stats *out);
+
+/* What a probe found on all ranks together. */
+typedef struct tpw_probe_result {
+    int64_t position; /* committed tokens of the sequence */
+    int32_t k;        /* drafts beside the certain token */
+    int64_t compared; /* (conv + recurrent + kv tensors + hidden vectors) * ranks */
+    int64_t unequal;
+    char scope[16]; /* of the first difference: "" when there is none */
+    int32_t layer;
+    int32_t rank;
+    char op[16]; /* first operation whose output differs there, "" when only state does */
+    int32_t op_layer;
+    int32_t op_row; /* 0: the certain token */
+} tpw_probe_result;
+
+/* Collective, between steps. From the committed state of running sequence `id` it runs k + 1 tokens as one verified run and the same
+ * tokens by one-token steps, and compares every conv, recurrent and KV tensor and every hidden vector of every layer on
+ * every rank. The state is put back; the worker goes on as if nothing had happened. ERR_ARGUMENT: the sequence is not running, has not begun,
+ * or k is not in 1..TPW_K_MAX; ERR_LIMIT: its pages do not hold k + 1 more positions. A difference is no error: it is in *out. */
+TPW_API tpw_status tpw_worker_probe(tpw_worker *worker, uint64_t id, int32_t k, tpw_probe_result *out, tpw_error *err);
+
+/* Local, legal also after a failure. Copies the newest entries, oldest first; returns how many (at most `max`). */
+TPW_API int32_t tpw_worker_ring(const tpw_worker *worker, tpw_ring_entry *out, int32_t max);
 
 /* Collective. Waits until every rank has come here and gathers the final rank_info. The worker can then only be destroyed. */
 TPW_API tpw_status tpw_worker_finalize(tpw_worker *worker, tpw_error *err);

@@ -132,6 +132,11 @@ void tpw_worker_stats(const tpw_worker *worker, tpw_stats *out)
     out->slots_free = worker->sequences.ledger.slots_free;
 }
 
+int32_t tpw_worker_ring(const tpw_worker *worker, tpw_ring_entry *out, int32_t max)
+{
+    return worker == NULL || out == NULL ? 0 : tpw_ring_copy(&worker->ring, out, max);
+}
+
 tpw_status tpw_worker_finalize(tpw_worker *worker, tpw_error *err)
 {
     if (worker == NULL || worker->stage != TPW_LOADED)

@@ -60,6 +60,19 @@ static tpw_status create_local(tpw_worker *w, const tpw_node *node, tpw_error *e
     return TPW_OK;
 }
 
+/* The reference communicator, with the ring of its last exchanges around it. */
+static tpw_status create_comm(tpw_worker *w, tpw_error *err)
+{
+    tpw_comm *inner = NULL;
+    tpw_status st;
+
+    TPW_TRY(tpw_comm_mpi_create(w->boot, &inner, err));
+    st = tpw_comm_noted_create(inner, &w->ring, w->settings.options.check == TPW_CHECK_STEP, &w->comm, err);
+    if (st != TPW_OK)
+        tpw_comm_destroy(inner);
+    return st;
+}
+
 static tpw_status create_collective(tpw_worker *w, const tpw_options *options, tpw_error *err)
 {
     tpw_node node;
@@ -71,7 +84,7 @@ static tpw_status create_collective(tpw_worker *w, const tpw_options *options, t
         return tpw_fail(err, TPW_ERR_ARGUMENT, "%d ranks: tensor-parallel sizes are 1, 2, 4 and 8", w->boot->size);
     TPW_TRY(tpw_node_find(w->boot, &node, err));
     TPW_TRY(tpw_agree_status(w->boot, create_local(w, &node, err), err));
-    return tpw_comm_mpi_create(w->boot, &w->comm, err);
+    return create_comm(w, err);
 }
 
 tpw_status tpw_worker_create(const tpw_options *options, MPI_Comm comm, tpw_worker **out, tpw_error *err)
@@ -125,6 +138,8 @@ void tpw_worker_destroy(tpw_worker *worker)
     free(worker->buf.hidden);
     free(worker->buf.scopes);
     free(worker->buf.scopes_all);
+    free(worker->buf.traced);
+    tpw_carry_fini(&worker->carry);
     free(worker->ranks);
     tpw_comm_destroy(worker->comm);
     tpw_host_destroy(worker->exec);

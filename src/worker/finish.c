@@ -1,86 +1,10 @@
-/* Ends a sequence: totals its digests over the ranks, compares what must be equal, queues the event.
+/* Ends a sequence: its digests over all ranks, the event, slot and pages back.
  * SPDX-License-Identifier: Apache-2.0 */
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/digest.h"
-#include "worker/draft.h"
+#include "worker/check.h"
+#include "worker/scopes.h"
 #include "worker/worker.h"
-
-int32_t tpw_scope_count(const tpw_config *config, bool mtp)
-{
-    int32_t count = 1 + config->layers + mtp;
-
-    for (int32_t i = 0; i < config->layers; i++)
-        count += config->kind[i] == TPW_LAYER_ATTENTION ? 1 : 2;
-    return count;
-}
-
-/* Names of the scopes, in order. Replicated ones (tokens, hidden) come first. */
-static void name_scopes(const tpw_config *c, bool mtp, tpw_scope_digest *out)
-{
-    int32_t n = 0;
-
-    out[n++] = (tpw_scope_digest){.scope = "tokens", .layer = -1};
-    for (int32_t i = 0; i < c->layers; i++)
-        out[n++] = (tpw_scope_digest){.scope = "hidden", .layer = i};
-    for (int32_t i = 0; i < c->layers; i++) {
-        if (c->kind[i] == TPW_LAYER_ATTENTION) {
-            out[n++] = (tpw_scope_digest){.scope = "kv", .layer = i};
-        } else {
-            out[n++] = (tpw_scope_digest){.scope = "conv", .layer = i};
-            out[n++] = (tpw_scope_digest){.scope = "recurrent", .layer = i};
-        }
-    }
-    if (mtp)
-        out[n++] = (tpw_scope_digest){.scope = "mtp", .layer = -1};
-}
-
-/* This rank's share of every scope at the sequence's committed mark. */
-static tpw_status local_sums(tpw_worker *w, const tpw_sequence *s, uint64_t *sums, tpw_error *err)
-{
-    const tpw_config *c = &w->config;
-    int32_t n = 0, tokens = s->prompt + s->emitted;
-
-    sums[n++] = tpw_digest_block(tpw_digest_key("tokens"), s->tokens, TPW_I32, 1, tokens, 0, 0, 0);
-    for (int32_t i = 0; i < c->layers; i++)
-        sums[n++] = s->hidden[i];
-    for (int32_t i = 0; i < c->layers; i++) {
-        if (c->kind[i] == TPW_LAYER_ATTENTION) {
-            TPW_TRY(tpw_state_digest_kv(w->state, i, s->pages, s->pos, &sums[n++], err));
-        } else {
-            TPW_TRY(tpw_state_digest_conv(w->state, i, s->slot, s->pos, &sums[n++], err));
-            TPW_TRY(tpw_state_digest_recurrent(w->state, i, s->slot, s->pos, &sums[n++], err));
-        }
-    }
-    return tpw_worker_uses_mtp(w) ? tpw_state_digest_kv(w->state, c->layers, s->pages, s->pos, &sums[n], err) : TPW_OK;
-}
-
-/* Replicated scopes must be equal on all ranks; sharded ones are added. */
-static tpw_status total(tpw_worker *w, const tpw_sequence *s, tpw_scope_digest *out, tpw_error *err)
-{
-    int32_t count = w->scope_count, replicated = 1 + w->config.layers;
-
-    name_scopes(&w->config, tpw_worker_uses_mtp(w), out);
-    TPW_TRY(local_sums(w, s, w->buf.scopes, err));
-    TPW_TRY(w->boot->ops->allgather(w->boot, w->buf.scopes, w->buf.scopes_all, (size_t)count * sizeof(uint64_t), err));
-    for (int32_t i = 0; i < count; i++) {
-        out[i].global = w->buf.scopes_all[i];
-        for (int r = 1; r < w->boot->size; r++) {
-            uint64_t other = w->buf.scopes_all[(size_t)r * (size_t)count + (size_t)i];
-
-            if (i >= replicated)
-                out[i].global += other;
-            else if (other != out[i].global)
-                return tpw_fail(err, TPW_ERR_DIVERGED,
-                                "rank %d differs from rank 0 in %s of layer %d, sequence %llu, step %lld", r,
-                                out[i].scope, out[i].layer, (unsigned long long)s->id, (long long)w->step);
-        }
-    }
-    w->stats.checks += replicated;
-    return TPW_OK;
-}
 
 /* Fills one slot and its pages with NaN. */
 static tpw_status poison(tpw_worker *w, int32_t slot, const int32_t *pages, int32_t count, tpw_error *err)
@@ -116,16 +40,18 @@ tpw_status tpw_worker_finish(tpw_worker *worker, tpw_sequence *sequence, tpw_fin
     tpw_scope_digest *digests = NULL;
     tpw_status st;
 
-    if (sequence->slot != 0) {
+    if (sequence->slot != 0)
+        TPW_TRY(tpw_worker_check_end(worker, sequence, err));
+    if (sequence->slot != 0 && worker->settings.options.check != TPW_CHECK_OFF) {
         digests = calloc((size_t)worker->scope_count, sizeof *digests);
         if (digests == NULL)
             return tpw_fail(err, TPW_ERR_MEMORY, "no memory for %d digests", worker->scope_count);
-        TPW_TRY_GOTO(st, total(worker, sequence, digests, err), fail);
+        TPW_TRY_GOTO(st, tpw_worker_scopes(worker, sequence, digests, err), fail);
         event.digests = digests;
         event.digest_count = worker->scope_count;
-        if (worker->poison)
-            TPW_TRY_GOTO(st, poison(worker, sequence->slot, sequence->pages, sequence->page_count, err), fail);
     }
+    if (sequence->slot != 0 && worker->poison)
+        TPW_TRY_GOTO(st, poison(worker, sequence->slot, sequence->pages, sequence->page_count, err), fail);
     TPW_TRY_GOTO(st, tpw_sequences_remove(&worker->sequences, sequence, err), fail);
     return tpw_events_push(&worker->events, &event, err);
 fail:

@@ -9,6 +9,7 @@
 #include "kernels/rope.h"
 #include "tp/agree.h"
 #include "worker/draft.h"
+#include "worker/scopes.h"
 #include "worker/worker.h"
 
 #define CONTEXT_DEFAULT     4096
@@ -82,9 +83,11 @@ static tpw_status make_buffers(tpw_worker *w, tpw_error *err)
     b->hidden = calloc(rows * (size_t)w->config.layers, sizeof *b->hidden);
     b->scopes = calloc((size_t)w->scope_count, sizeof *b->scopes);
     b->scopes_all = calloc((size_t)w->scope_count * (size_t)w->boot->size, sizeof *b->scopes_all);
-    if (b->candidates == NULL || b->planned == NULL || b->segments == NULL || b->ids == NULL || b->rows == NULL ||
-        b->logit_rows == NULL || b->best == NULL || b->drafts == NULL || b->who == NULL || b->taken == NULL ||
-        b->groups == NULL || b->over == NULL || b->hidden == NULL || b->scopes == NULL || b->scopes_all == NULL)
+    b->traced = calloc((size_t)w->scope_count, sizeof *b->traced);
+    if (b->traced == NULL || b->candidates == NULL || b->planned == NULL || b->segments == NULL || b->ids == NULL ||
+        b->rows == NULL || b->logit_rows == NULL || b->best == NULL || b->drafts == NULL || b->who == NULL ||
+        b->taken == NULL || b->groups == NULL || b->over == NULL || b->hidden == NULL || b->scopes == NULL ||
+        b->scopes_all == NULL)
         return tpw_fail(err, TPW_ERR_MEMORY, "no memory for the buffers of %d sequences", o->sequences_max);
     return TPW_OK;
 }
@@ -106,6 +109,7 @@ static tpw_status load_local(tpw_worker *w, tpw_checkpoint *checkpoint, const tp
     TPW_TRY(tpw_pass_create(w->model, w->state, w->comm, pass, &w->pass, err));
     TPW_TRY(tpw_sequences_init(&w->sequences, state->slots, state->pages, state->page_size, w->config.layers,
                                w->settings.options.draft_max, err));
+    TPW_TRY(tpw_carry_init(&w->carry, w->state, err));
     w->stats.pages_total = state->pages;
     return make_buffers(w, err);
 }

@@ -30,6 +30,9 @@ static tpw_status check_ranges(const tpw_options *o, tpw_error *err)
                             {"pages", o->pages, 0, INT32_MAX - 1},
                             {"context_max", o->context_max, 0, 1 << 24},
                             {"draft_max", o->draft_max, 0, TPW_K_MAX},
+                            {"check", o->check, TPW_CHECK_STEP, TPW_CHECK_OFF},
+                            {"check_every", o->check_every, 0, INT32_MAX},
+                            {"trace_every", o->trace_every, 1, INT32_MAX},
                             {"dummy_layers", o->dummy_layers, 0, 1024},
                             {"dummy_vocab", o->dummy_vocab, 0, 1 << 24},
                             {"timeout_ms", o->timeout_ms, 1, TIMEOUT_MS_MAX},
@@ -92,9 +95,10 @@ void tpw_settings_fini(tpw_settings *settings)
 uint64_t tpw_settings_digest(const tpw_settings *settings)
 {
     const tpw_options *o = &settings->options;
-    const int64_t fields[] = {(int64_t)o->size, o->dummy_layers, o->dummy_vocab,   o->compute,   o->sequences_max,
-                              o->rows_max,      o->chunk,        o->page_size,     o->pages,     o->context_max,
-                              o->timeout_ms,    o->binding,      o->dummy != NULL, o->draft_max, o->drafter != NULL};
+    const int64_t fields[] = {(int64_t)o->size, o->dummy_layers, o->dummy_vocab,   o->compute,    o->sequences_max,
+                              o->rows_max,      o->chunk,        o->page_size,     o->pages,      o->context_max,
+                              o->timeout_ms,    o->binding,      o->dummy != NULL, o->draft_max,  o->drafter != NULL,
+                              o->check,         o->check_every,  o->trace != NULL, o->trace_every};
     uint64_t key = tpw_digest_key(o->dummy != NULL ? o->dummy : "options");
 
     return tpw_digest_block(key, fields, TPW_I64, 1, (int64_t)(sizeof fields / sizeof fields[0]), 0, 0, 0);

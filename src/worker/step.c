@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/digest.h"
+#include "worker/check.h"
 #include "worker/draft.h"
 #include "worker/worker.h"
 
@@ -65,15 +66,8 @@ static int32_t groups_of(const tpw_planned *p)
     return p->logits && p->rows == 1 ? 1 + p->drafts : 1;
 }
 
-/* What a laid-out step counts. */
-typedef struct layout {
-    tpw_batch batch;
-    int32_t logits;
-    int32_t groups;
-} layout;
-
 /* Adds one planned entry at `row`: its segment, token ids, logit rows and digest groups. */
-static void lay_out_entry(tpw_worker *w, int32_t planned, int32_t row, layout *l)
+static void lay_out_entry(tpw_worker *w, int32_t planned, int32_t row, tpw_layout *l)
 {
     tpw_step_buffers *b = &w->buf;
     const tpw_planned *p = &b->planned[planned];
@@ -91,10 +85,10 @@ static void lay_out_entry(tpw_worker *w, int32_t planned, int32_t row, layout *l
 }
 
 /* Turns the plan and its drafts into what the pass takes. */
-static layout lay_out(tpw_worker *w, int32_t planned)
+static tpw_layout lay_out(tpw_worker *w, int32_t planned)
 {
     int32_t row = 0;
-    layout l = {0};
+    tpw_layout l = {0};
 
     for (int32_t i = 0; i < planned; i++) {
         lay_out_entry(w, i, row, &l);
@@ -105,21 +99,14 @@ static layout lay_out(tpw_worker *w, int32_t planned)
 }
 
 /* Everything that must be the same on all ranks after the trunk, in one number: plan, marks, tokens, hidden. */
-static uint64_t step_digest(const tpw_worker *w, const layout *l)
+static uint64_t step_digest(const tpw_worker *w, const tpw_layout *l)
 {
     size_t hidden = (size_t)l->groups * (size_t)w->config.layers;
-    uint64_t sum = tpw_digest_block(tpw_digest_key("hidden"), w->buf.hidden, TPW_I64, 1, (int64_t)hidden, 0, 0, 0);
-    uint64_t plan = tpw_digest_key("plan");
 
-    sum += tpw_digest_block(tpw_digest_key("ids"), w->buf.ids, TPW_I32, 1, l->batch.rows, 0, 0, 0);
-    for (int32_t i = 0; i < l->batch.segment_count; i++) {
-        const tpw_segment *s = &l->batch.segments[i];
-        const int64_t fields[] = {s->row0, s->rows, s->rows_certain,
-                                  s->slot, s->pos,  s->pages[s->pos / w->sequences.page_size]};
-
-        sum += tpw_digest_block(plan, fields, TPW_I64, 1, 6, 0, (uint64_t)i * 6, 0);
-    }
-    return sum + tpw_digest_term(tpw_digest_key("step"), 0, (uint64_t)w->step);
+    if (w->settings.options.check != TPW_CHECK_STEP)
+        return 0;
+    return tpw_plan_digest(w, l) + tpw_ids_digest(w, l) +
+           tpw_digest_block(tpw_digest_key("hidden"), w->buf.hidden, TPW_I64, 1, (int64_t)hidden, 0, 0, 0);
 }
 
 static void count_drafts(tpw_stats *stats, int32_t drafts, int32_t accepted)
@@ -168,7 +155,7 @@ static tpw_status move_mark(tpw_worker *w, int32_t planned, int32_t group, tpw_e
     tpw_sequence *s = w->sequences.running[p->sequence];
     int32_t layers = w->config.layers, taken = w->buf.taken[planned];
     int32_t groups = groups_of(p) == 1 ? 1 : taken;
-    int64_t certain = s->pos + p->rows;
+    int64_t before = s->pos, certain = s->pos + p->rows;
 
     if (s->pos < s->prompt)
         w->stats.prompt_tokens += p->rows;
@@ -176,7 +163,10 @@ static tpw_status move_mark(tpw_worker *w, int32_t planned, int32_t group, tpw_e
         for (int32_t l = 0; l < layers; l++)
             s->hidden[l] += w->buf.hidden[(size_t)g * (size_t)layers + (size_t)l];
     s->pos += taken;
-    return tpw_pass_commit(w->pass, s->slot, certain, s->pos, err);
+    TPW_TRY(tpw_pass_commit(w->pass, s->slot, certain, s->pos, err));
+    if (w->settings.options.check != TPW_CHECK_STEP || w->settings.options.check_every == 0)
+        return TPW_OK;
+    return tpw_carry_note(&w->carry, s, before, err);
 }
 
 /* Accepts, commits, lets the MTP module follow, ends what is over. */
@@ -197,6 +187,7 @@ static tpw_status commit(tpw_worker *w, int32_t planned, tpw_error *err)
         group += groups_of(p);
     }
     TPW_TRY(tpw_worker_follow(w, planned, err));
+    TPW_TRY(tpw_worker_trace(w, planned, err));
     for (int32_t i = 0; i < over; i++)
         TPW_TRY(tpw_worker_finish(w, b->over[i].sequence, b->over[i].why, err));
     return TPW_OK;
@@ -205,14 +196,20 @@ static tpw_status commit(tpw_worker *w, int32_t planned, tpw_error *err)
 static tpw_status run_rows(tpw_worker *w, int32_t planned, tpw_error *err)
 {
     tpw_step_buffers *b = &w->buf;
-    layout l;
+    tpw_check check = w->settings.options.check;
+    tpw_layout l;
+    tpw_status st;
 
     TPW_TRY(tpw_worker_draft(w, planned, err));
     l = lay_out(w, planned);
     memset(b->hidden, 0, (size_t)l.groups * (size_t)w->config.layers * sizeof *b->hidden);
-    TPW_TRY(tpw_pass_trunk(w->pass, &l.batch, b->ids, b->groups, l.groups, b->hidden, err));
-    TPW_TRY(tpw_pass_head(w->pass, b->logit_rows, l.logits, step_digest(w, &l), b->best, NULL, err));
-    w->stats.checks++;
+    TPW_TRY(
+        tpw_pass_trunk(w->pass, &l.batch, b->ids, b->groups, check == TPW_CHECK_OFF ? 0 : l.groups, b->hidden, err));
+    st = tpw_pass_head(w->pass, b->logit_rows, l.logits, step_digest(w, &l), b->best, NULL, err);
+    if (st == TPW_ERR_DIVERGED)
+        return tpw_worker_name_difference(w, &l, err);
+    TPW_TRY(st);
+    w->stats.checks += check == TPW_CHECK_STEP;
     return commit(w, planned, err);
 }
 
@@ -245,6 +242,7 @@ static tpw_status step(tpw_worker *w, bool *busy, tpw_error *err)
     for (int32_t i = 0; i < planned; i++)
         prefill = prefill || w->buf.candidates[w->buf.planned[i].sequence].pos <
                                  w->sequences.running[w->buf.planned[i].sequence]->prompt;
+    TPW_TRY(tpw_worker_check_rest(w, planned, err));
     if (planned > 0)
         TPW_TRY(run_rows(w, planned, err));
     w->step++;

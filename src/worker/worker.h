@@ -14,8 +14,10 @@
 #include "model/weights.h"
 #include "tp/boot.h"
 #include "tp/comm.h"
+#include "tp/ring.h"
 #include "tp/topology.h"
 #include "worker/accept.h"
+#include "worker/carry.h"
 #include "worker/control.h"
 #include "worker/events.h"
 #include "worker/options.h"
@@ -47,6 +49,8 @@ typedef struct tpw_step_buffers {
     uint64_t *hidden;          /* [rows_max * layers], by group */
     uint64_t *scopes;          /* [scope_count]: local sums of a finished sequence */
     uint64_t *scopes_all;      /* [size * scope_count] */
+    tpw_scope_digest *traced;  /* [scope_count] */
+    tpw_scope_digest objected; /* the traced one that was not expected */
 } tpw_step_buffers;
 
 struct tpw_worker {
@@ -68,6 +72,8 @@ struct tpw_worker {
     tpw_state *state;
     tpw_pass *pass;
     tpw_sequences sequences;
+    tpw_carry carry;
+    tpw_ring ring;
     tpw_control control;   /* rank 0: what the next step will announce */
     unsigned char *record; /* body of the control record being applied */
     size_t record_capacity;
@@ -88,10 +94,6 @@ tpw_status tpw_worker_poison(tpw_worker *worker, tpw_error *err) TPW_MUST_CHECK;
 /* Parts of load (load.c) and of the step (step.c, finish.c). */
 tpw_dtype tpw_worker_act(const tpw_worker *worker);
 tpw_status tpw_worker_gather_ranks(tpw_worker *worker, tpw_error *err) TPW_MUST_CHECK; /* collective */
-
-/* Number of scopes in a finished sequence's digest list, and the list itself: "tokens", then hidden, conv, recurrent, kv by layer,
- * then "mtp" when that module runs. */
-int32_t tpw_scope_count(const tpw_config *config, bool mtp);
 
 /* Collective. Ends a sequence: digests over all ranks, the FINISHED event, slot and pages back. */
 tpw_status tpw_worker_finish(tpw_worker *worker, tpw_sequence *sequence, tpw_finish finish,

@@ -1,0 +1,237 @@
+/* State at rest: what was written against what is there. SPDX-License-Identifier: Apache-2.0 */
+#include "worker/carry.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/digest.h"
+
+tpw_status tpw_carry_init(tpw_carry *out, const tpw_state *state, tpw_error *err)
+{
+    size_t layers = (size_t)state->config->layers, slots = (size_t)state->limits.slots + 1;
+
+    *out = (tpw_carry){.state = state};
+    out->matrix = calloc(slots * layers, sizeof *out->matrix);
+    out->rows = calloc(slots * layers * TPW_GDN_RING, sizeof *out->rows);
+    out->conv = calloc(slots * layers * TPW_CONV_RING, sizeof *out->conv);
+    out->kv = calloc(((size_t)state->limits.pages + 1) * layers, sizeof *out->kv);
+    if (out->matrix == NULL || out->rows == NULL || out->conv == NULL || out->kv == NULL) {
+        tpw_carry_fini(out);
+        return tpw_fail(err, TPW_ERR_MEMORY, "no memory for the digests of %d slots and %d pages", state->limits.slots,
+                        state->limits.pages);
+    }
+    return TPW_OK;
+}
+
+void tpw_carry_fini(tpw_carry *carry)
+{
+    free(carry->matrix);
+    free(carry->rows);
+    free(carry->conv);
+    free(carry->kv);
+    *carry = (tpw_carry){0};
+}
+
+/* Adds a [rows, cols] block of device memory to *sum. The key tells layers and parts apart, the index places. */
+static tpw_status add(const tpw_state *s, void *data, tpw_dtype dtype, int32_t rows, int32_t cols, int64_t stride,
+                      uint64_t key, uint64_t *sum, tpw_error *err)
+{
+    const tpw_digest_args args = {.x = {.data = data, .dtype = dtype, .rows = rows, .cols = cols, .stride = stride},
+                                  .key = key,
+                                  .index_stride = (uint64_t)cols,
+                                  .sum = sum};
+
+    return s->exec->ops->digest(s->exec, &args, err);
+}
+
+static tpw_status matrix_digest(const tpw_state *s, int32_t layer, int32_t slot, uint64_t *out, tpw_error *err)
+{
+    const tpw_gdn_state *g = &s->layers[layer].gdn;
+    int32_t cols = g->k_dim * g->v_dim;
+
+    *out = 0;
+    return add(s, g->S + (int64_t)slot * g->v_heads * cols, TPW_F32, g->v_heads, cols, cols, 1, out, err);
+}
+
+static tpw_status row_digest(const tpw_state *s, int32_t layer, int32_t slot, int64_t pos, uint64_t *out,
+                             tpw_error *err)
+{
+    const tpw_gdn_state *g = &s->layers[layer].gdn;
+    int64_t ring = (int64_t)slot * TPW_GDN_RING + pos % TPW_GDN_RING;
+    int32_t k = g->k_heads * g->k_dim, v = g->v_heads * g->v_dim;
+
+    *out = 0;
+    TPW_TRY(add(s, g->k + ring * k, TPW_F32, 1, k, k, 2, out, err));
+    TPW_TRY(add(s, g->u + ring * v, TPW_F32, 1, v, v, 3, out, err));
+    return add(s, g->decay + ring * g->v_heads, TPW_F32, 1, g->v_heads, g->v_heads, 4, out, err);
+}
+
+static tpw_status conv_digest(const tpw_state *s, int32_t layer, int32_t slot, int64_t pos, uint64_t *out,
+                              tpw_error *err)
+{
+    const tpw_conv_state *c = &s->layers[layer].conv;
+    int64_t ring = (int64_t)slot * TPW_CONV_RING + pos % TPW_CONV_RING;
+
+    *out = 0;
+    return add(s, (char *)c->x + (size_t)(ring * c->channels) * tpw_dtype_size(c->dtype), c->dtype, 1, c->channels,
+               c->channels, 5, out, err);
+}
+
+/* K and V of positions [begin, end) inside one page. Keys by position, so that sums of parts add up. */
+static tpw_status kv_digest(const tpw_state *s, int32_t layer, int32_t page, int32_t begin, int32_t end, uint64_t *sum,
+                            tpw_error *err)
+{
+    const tpw_kv *kv = &s->layers[layer].kv;
+    size_t size = tpw_dtype_size(kv->dtype);
+
+    for (int32_t h = 0; h < kv->heads; h++) {
+        int64_t first = (((int64_t)page * kv->heads + h) * kv->page_size + begin) * kv->head_dim;
+        tpw_digest_args args = {.x = {.data = (char *)kv->k + (size_t)first * size,
+                                      .dtype = kv->dtype,
+                                      .rows = end - begin,
+                                      .cols = kv->head_dim,
+                                      .stride = kv->head_dim},
+                                .key = 6,
+                                .index0 = (uint64_t)((int64_t)h * kv->page_size + begin) * (uint64_t)kv->head_dim,
+                                .index_stride = (uint64_t)kv->head_dim,
+                                .sum = sum};
+
+        TPW_TRY(s->exec->ops->digest(s->exec, &args, err));
+        args.x.data = (char *)kv->v + (size_t)first * size;
+        args.key = 7;
+        TPW_TRY(s->exec->ops->digest(s->exec, &args, err));
+    }
+    return TPW_OK;
+}
+
+static tpw_status note_kv(tpw_carry *c, const tpw_sequence *s, int32_t layer, int64_t before, tpw_error *err)
+{
+    int32_t page_size = c->state->limits.page_size, layers = c->state->config->layers;
+
+    for (int64_t at = before; at < s->pos;) {
+        int32_t page = s->pages[at / page_size], begin = (int32_t)(at % page_size);
+        int64_t left = s->pos - at;
+        int32_t end = left < page_size - begin ? begin + (int32_t)left : page_size;
+        uint64_t *sum = &c->kv[(size_t)page * (size_t)layers + (size_t)layer];
+
+        if (begin == 0)
+            *sum = 0; /* the page's first position belongs to a new owner */
+        TPW_TRY(kv_digest(c->state, layer, page, begin, end, sum, err));
+        at += end - begin;
+    }
+    return TPW_OK;
+}
+
+/* Only the newest rows are still there; S moved if the mark crossed a multiple of the grid. */
+static tpw_status note_recurrent(tpw_carry *c, const tpw_sequence *s, int32_t layer, int64_t before, tpw_error *err)
+{
+    size_t at = (size_t)s->slot * (size_t)c->state->config->layers + (size_t)layer;
+    int64_t base = s->pos / TPW_GRID * TPW_GRID;
+    int64_t first_row = before > base ? before : base;
+    int64_t first_conv = before > s->pos - TPW_CONV_RING ? before : s->pos - TPW_CONV_RING;
+
+    if (before == 0 || s->pos / TPW_GRID != before / TPW_GRID)
+        TPW_TRY(matrix_digest(c->state, layer, s->slot, &c->matrix[at], err));
+    for (int64_t p = first_row; p < s->pos; p++)
+        TPW_TRY(row_digest(c->state, layer, s->slot, p, &c->rows[at * TPW_GDN_RING + (size_t)(p % TPW_GDN_RING)], err));
+    for (int64_t p = first_conv; p < s->pos; p++)
+        TPW_TRY(
+            conv_digest(c->state, layer, s->slot, p, &c->conv[at * TPW_CONV_RING + (size_t)(p % TPW_CONV_RING)], err));
+    return TPW_OK;
+}
+
+tpw_status tpw_carry_note(tpw_carry *carry, const tpw_sequence *sequence, int64_t pos_before, tpw_error *err)
+{
+    const tpw_config *c = carry->state->config;
+
+    for (int32_t i = 0; i < c->layers; i++) {
+        if (c->kind[i] == TPW_LAYER_ATTENTION)
+            TPW_TRY(note_kv(carry, sequence, i, pos_before, err));
+        else
+            TPW_TRY(note_recurrent(carry, sequence, i, pos_before, err));
+    }
+    return TPW_OK;
+}
+
+static tpw_status rotten(const tpw_sequence *s, const char *scope, int32_t layer, uint64_t now, uint64_t then,
+                         tpw_error *err)
+{
+    return tpw_fail(err, TPW_ERR_DIVERGED,
+                    "%s state of layer %d in slot %d changed at rest: sequence %llu, position %lld, digest %016llx, "
+                    "written as %016llx",
+                    scope, layer, s->slot, (unsigned long long)s->id, (long long)s->pos, (unsigned long long)now,
+                    (unsigned long long)then);
+}
+
+static tpw_status check_recurrent(const tpw_carry *c, const tpw_sequence *s, int32_t layer, tpw_error *err)
+{
+    size_t at = (size_t)s->slot * (size_t)c->state->config->layers + (size_t)layer;
+    uint64_t now, then;
+
+    TPW_TRY(matrix_digest(c->state, layer, s->slot, &now, err));
+    if (now != c->matrix[at])
+        return rotten(s, "recurrent", layer, now, c->matrix[at], err);
+    for (int64_t p = s->pos / TPW_GRID * TPW_GRID; p < s->pos; p++) {
+        TPW_TRY(row_digest(c->state, layer, s->slot, p, &now, err));
+        then = c->rows[at * TPW_GDN_RING + (size_t)(p % TPW_GDN_RING)];
+        if (now != then)
+            return rotten(s, "recurrent", layer, now, then, err);
+    }
+    return TPW_OK;
+}
+
+static tpw_status check_conv(const tpw_carry *c, const tpw_sequence *s, int32_t layer, tpw_error *err)
+{
+    size_t at = (size_t)s->slot * (size_t)c->state->config->layers + (size_t)layer;
+    int64_t taps = c->state->config->conv_width - 1, first = s->pos > taps ? s->pos - taps : 0;
+    uint64_t now, then;
+
+    for (int64_t p = first; p < s->pos; p++) {
+        TPW_TRY(conv_digest(c->state, layer, s->slot, p, &now, err));
+        then = c->conv[at * TPW_CONV_RING + (size_t)(p % TPW_CONV_RING)];
+        if (now != then)
+            return rotten(s, "conv", layer, now, then, err);
+    }
+    return TPW_OK;
+}
+
+static tpw_status check_kv(const tpw_carry *c, const tpw_sequence *s, int32_t layer, tpw_error *err)
+{
+    int32_t page_size = c->state->limits.page_size, layers = c->state->config->layers;
+
+    for (int64_t at = 0; at < s->pos; at += page_size) {
+        int32_t page = s->pages[at / page_size];
+        int32_t end = s->pos - at < page_size ? (int32_t)(s->pos - at) : page_size;
+        uint64_t now = 0, then = c->kv[(size_t)page * (size_t)layers + (size_t)layer];
+
+        TPW_TRY(kv_digest(c->state, layer, page, 0, end, &now, err));
+        if (now != then)
+            return rotten(s, "kv", layer, now, then, err);
+    }
+    return TPW_OK;
+}
+
+tpw_status tpw_carry_check_recurrent(const tpw_carry *carry, const tpw_sequence *sequence, tpw_error *err)
+{
+    const tpw_config *c = carry->state->config;
+
+    for (int32_t i = 0; i < c->layers && sequence->pos > 0; i++)
+        if (c->kind[i] == TPW_LAYER_DELTANET)
+            TPW_TRY(check_recurrent(carry, sequence, i, err));
+    return TPW_OK;
+}
+
+tpw_status tpw_carry_check(const tpw_carry *carry, const tpw_sequence *sequence, tpw_error *err)
+{
+    const tpw_config *c = carry->state->config;
+
+    for (int32_t i = 0; i < c->layers && sequence->pos > 0; i++) {
+        if (c->kind[i] == TPW_LAYER_ATTENTION) {
+            TPW_TRY(check_kv(carry, sequence, i, err));
+            continue;
+        }
+        TPW_TRY(check_recurrent(carry, sequence, i, err));
+        TPW_TRY(check_conv(carry, sequence, i, err));
+    }
+    return TPW_OK;
+}
