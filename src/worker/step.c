@@ -110,7 +110,11 @@ static uint64_t step_digest(const tpw_worker *w, const layout *l)
     size_t hidden = (size_t)l->groups * (size_t)w->config.layers;
     uint64_t sum = tpw_digest_block(tpw_digest_key("hidden"), w->buf.hidden, TPW_I64, 1, (int64_t)hidden, 0, 0, 0);
     uint64_t plan = tpw_digest_key("plan");
+    /* what the next plan will be made of: a slot or page lost on one rank shows here before it changes anything */
+    const int64_t held[] = {w->sequences.running_count, w->sequences.waiting_count, w->sequences.ledger.slots_free,
+                            w->sequences.ledger.pages_free};
 
+    sum += tpw_digest_block(tpw_digest_key("held"), held, TPW_I64, 1, 4, 0, 0, 0);
     sum += tpw_digest_block(tpw_digest_key("ids"), w->buf.ids, TPW_I32, 1, l->batch.rows, 0, 0, 0);
     for (int32_t i = 0; i < l->batch.segment_count; i++) {
         const tpw_segment *s = &l->batch.segments[i];
@@ -154,8 +158,9 @@ static tpw_status take_tokens(tpw_worker *w, int32_t planned, const int32_t *bes
         TPW_TRY(tpw_events_push(&w->events, &event, err));
     }
     w->stats.output_tokens += a.tokens;
-    /* the certain rows stay, and one draft row for each token beyond the first; the last token has not been run */
-    w->buf.taken[planned] = p->rows + (a.tokens > 0 ? a.tokens - 1 : 0);
+    /* the certain rows stay, and one draft row for each token beyond the first; the last token has not been run, unless it
+     * was run and gave no number: that row stays at every K, since at K = 0 it is a certain one */
+    w->buf.taken[planned] = p->rows + a.tokens - (a.ended && a.why == TPW_FINISH_ERROR ? 0 : 1);
     if (a.ended)
         w->buf.over[(*over)++] = (tpw_over){s, a.why};
     return TPW_OK;
@@ -216,6 +221,16 @@ static tpw_status run_rows(tpw_worker *w, int32_t planned, tpw_error *err)
     return commit(w, planned, err);
 }
 
+/* A step without rows is compared too: a rank that has nothing to run while others have would leave them waiting. */
+static tpw_status agree_on_nothing(tpw_worker *w, tpw_error *err)
+{
+    const layout none = {0};
+
+    TPW_TRY(tpw_pass_head(w->pass, NULL, 0, step_digest(w, &none), NULL, NULL, err));
+    w->stats.checks++;
+    return TPW_OK;
+}
+
 /* What the scheduler may know of the running sequences. */
 static void list_candidates(tpw_worker *w)
 {
@@ -245,8 +260,7 @@ static tpw_status step(tpw_worker *w, bool *busy, tpw_error *err)
     for (int32_t i = 0; i < planned; i++)
         prefill = prefill || w->buf.candidates[w->buf.planned[i].sequence].pos <
                                  w->sequences.running[w->buf.planned[i].sequence]->prompt;
-    if (planned > 0)
-        TPW_TRY(run_rows(w, planned, err));
+    TPW_TRY(planned > 0 ? run_rows(w, planned, err) : agree_on_nothing(w, err));
     w->step++;
     w->stats.steps++;
     spent = tpw_clock_ns() - begin;
