@@ -1,44 +1,36 @@
 /* Runs prompts through a worker: prepares on rank 0, agrees, steps, shows what comes out. SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cmd_run.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "cli/jsonl.h"
-#include "cli/model_path.h"
+#include "cli/metrics.h"
 #include "cli/output.h"
-#include "cli/progress.h"
 #include "cli/prompts.h"
 #include "cli/results.h"
 #include "cli/stop.h"
 #include "cli/summary.h"
-#include "tp/agree.h"
-#include "tp/boot_mpi.h"
-#include "tpworker/mpi.h"
+#include "tpworker/version.h"
 
-#define DRAIN_WAIT_MS 1000 /* for readers that are only a little behind; peers wait meanwhile */
+#define DEMO_K 2 /* what a first run drafts, so that a newcomer sees acceptance */
 
 /* All that a run holds. What is rank 0's is empty elsewhere. */
 typedef struct run {
+    tpw_session session;
     const tpw_values *values;
     tpw_outcome *out;
-    const char *model; /* folder, NULL with a dummy */
-    tpw_boot *boot;
+    int32_t k;
     tpw_worker *worker;
-    tpw_log log;
-    tpw_progress progress;
     tpw_model_info info;
-    tpw_rank_info *ranks; /* [size] */
     /* rank 0 */
-    tpw_tokenizer *tokenizer;
     tpw_prompts prompts;
+    int64_t prompt_tokens; /* of all prompts */
     tpw_results results;
     tpw_stream stream;
-    bool terminal;
+    tpw_metrics_file metrics;
     size_t admitted;
     bool stopping;
     tpw_status own; /* what rank 0 alone found while stepping; it stops the run */
@@ -46,76 +38,6 @@ typedef struct run {
     int64_t decode_tokens;
     int64_t loop_ns;
 } run;
-
-static const char *get_environment(const char *name)
-{
-    return getenv(name);
-}
-
-/* All ranks take the worst status. Rank 0 keeps its own words: "rank 0 (host):" tells nobody anything there. */
-static tpw_status agree(run *r, tpw_status mine, tpw_error *err)
-{
-    tpw_error own = *err;
-    tpw_status st = tpw_agree_status(r->boot, mine, err);
-    if (st != TPW_OK && st == mine && r->boot->rank == 0)
-        *err = own;
-    return st;
-}
-
-/* One name on all ranks, also where the launcher gave none. */
-static tpw_status name_job(run *r, tpw_error *err)
-{
-    char *job = r->out->job;
-    tpw_launcher_job(get_environment, job);
-    if (job[0] == '\0')
-        snprintf(job, TPW_JOB_NAME_MAX, "%lld", (long long)getpid());
-    return r->boot->ops->broadcast(r->boot, job, TPW_JOB_NAME_MAX, 0, err);
-}
-
-static void log_line(void *data, int level, const char *line)
-{
-    tpw_log_line(data, (tpw_log_level)level, "%s", line);
-}
-
-static void open_log(run *r)
-{
-    r->log = (tpw_log){.sink = tpw_log_to_fd,
-                       .data = (void *)(intptr_t)STDERR_FILENO,
-                       .level = (tpw_log_level)r->values->log_level,
-                       .prefix = r->boot->size > 1 && r->values->log_prefix == TPW_LOG_PREFIX_AUTO,
-                       .rank = r->boot->rank};
-    memcpy(r->log.host, r->boot->host, sizeof r->log.host);
-}
-
-/* mpirun gives every rank a terminal of its own as standard output, whatever its own output is; only standard error tells. */
-static bool on_terminal(int fd)
-{
-    return isatty(fd) && isatty(STDERR_FILENO);
-}
-
-/* Text for people goes to standard output, unless JSON has it. */
-static tpw_status open_sinks(run *r, tpw_error *err)
-{
-    const tpw_values *v = r->values;
-    bool json_out = v->json && strcmp(v->json, "-") == 0;
-    int fd = json_out ? STDERR_FILENO : STDOUT_FILENO;
-    if (!(v->quiet && v->json))
-        tpw_sink_init_fd(&r->out->people, fd, json_out ? "standard error" : "standard output");
-    r->terminal = on_terminal(fd);
-    if (json_out)
-        tpw_sink_init_fd(&r->out->json, STDOUT_FILENO, "standard output");
-    else if (v->json)
-        return tpw_sink_init_file(&r->out->json, v->json, err);
-    return TPW_OK;
-}
-
-static tpw_status find_model(run *r, tpw_error *err)
-{
-    if (r->values->dummy)
-        return TPW_OK;
-    r->model = r->values->model;
-    return r->model ? TPW_OK : tpw_model_path_pocket(&r->model, err);
-}
 
 static tpw_status read_prompts(run *r, tpw_error *err)
 {
@@ -138,10 +60,10 @@ static tpw_status encode_one(run *r, size_t index, tpw_error *err)
     char where[300];
     size_t count = 0;
     tpw_prompt_where(&r->prompts, index, where, sizeof where);
-    if (!r->tokenizer)
+    if (!r->session.tokenizer)
         return tpw_fail(err, TPW_ERR_ARGUMENT, "%s: the model has no tokenizer.json; give \"ids\" in a --prompts file",
                         where);
-    tpw_status st = tpw_tokenizer_encode(r->tokenizer, p->text, p->text_bytes, &p->ids, &count, err);
+    tpw_status st = tpw_tokenizer_encode(r->session.tokenizer, p->text, p->text_bytes, &p->ids, &count, err);
     if (st != TPW_OK) {
         tpw_error_prefix(err, "%s", where);
         return st;
@@ -156,15 +78,11 @@ static tpw_status encode_one(run *r, size_t index, tpw_error *err)
 /* Everything that rank 0 can find wrong before anybody spends time on weights. */
 static tpw_status prepare(run *r, tpw_error *err)
 {
-    TPW_TRY(open_sinks(r, err));
+    TPW_TRY(tpw_session_prepare(&r->session, err));
+    if (r->out->rank != 0)
+        return TPW_OK;
     TPW_TRY(read_prompts(r, err));
-    if (r->model) {
-        TPW_TRY(tpw_model_path_check(r->model, err));
-        tpw_status st = tpw_tokenizer_load(r->model, &r->tokenizer, err);
-        if (st != TPW_OK && st != TPW_ERR_MISSING)
-            return st;
-    }
-    if (r->prompts.count == 0 && r->tokenizer)
+    if (r->prompts.count == 0 && r->session.tokenizer)
         TPW_TRY(tpw_prompts_demo(demo_tokens(r->values), &r->prompts, err));
     for (size_t i = 0; i < r->prompts.count; i++)
         if (r->prompts.data[i].text)
@@ -172,51 +90,28 @@ static tpw_status prepare(run *r, tpw_error *err)
     return TPW_OK;
 }
 
-static void fill_options(run *r, char isa[32], tpw_options *o)
+/* Collective. K as set; a demonstration (nothing of model, prompts or K is set) drafts if the model can and the rows allow. */
+static tpw_status choose_k(run *r, tpw_error *err)
 {
     const tpw_values *v = r->values;
-    tpw_options_init(o);
-    tpw_values_choice(v, TPW_SETTING_ISA, isa, 32);
-    o->model = r->model;
-    o->dummy = v->dummy;
-    o->dummy_layers = (int32_t)v->layers;
-    o->dummy_vocab = (int32_t)v->vocab;
-    o->compute = (tpw_compute)v->compute;
-    o->sequences_max = (int32_t)v->batch;
-    o->rows_max = (int32_t)v->rows;
-    o->chunk = (int32_t)v->chunk;
-    o->page_size = (int32_t)v->page;
-    o->pages = (int32_t)v->pages;
-    o->context_max = (int32_t)v->context;
-    o->timeout_ms = (int64_t)(v->timeout * 1000.0 + 0.5);
-    o->isa = isa;
-    o->binding = (tpw_binding_mode)v->bind;
-    o->log = log_line;
-    o->log_data = &r->log;
-    o->log_level = v->log_level;
-    if (r->boot->rank == 0 && !v->quiet) {
-        o->progress = tpw_progress_show;
-        o->progress_data = &r->progress;
-    }
+    bool mtp = false;
+    r->k = (int32_t)v->k.data[0];
+    if (v->source[TPW_SETTING_K] != TPW_SOURCE_DEFAULT || v->model || v->dummy || v->prompts || v->prompt.count > 0)
+        return TPW_OK;
+    TPW_TRY(tpw_session_find_mtp(&r->session, &mtp, err));
+    int64_t fits = v->rows / v->batch.data[0] - 1;
+    if (mtp)
+        r->k = fits < DEMO_K ? (int32_t)fits : DEMO_K;
+    return TPW_OK;
 }
 
 static tpw_status load(run *r, tpw_error *err)
 {
-    char isa[32];
     tpw_options options;
-    fill_options(r, isa, &options);
-    TPW_TRY(tpw_worker_create(&options, MPI_COMM_WORLD, &r->worker, err));
-    tpw_progress_init(&r->progress, STDERR_FILENO, isatty(STDERR_FILENO));
-    tpw_status st = tpw_worker_load(r->worker, err);
-    tpw_progress_end(&r->progress);
-    return st;
-}
-
-static tpw_status read_ranks(run *r, tpw_error *err)
-{
-    for (int i = 0; i < r->boot->size; i++)
-        TPW_TRY(tpw_worker_rank_info(r->worker, i, &r->ranks[i], err));
-    return TPW_OK;
+    TPW_TRY(choose_k(r, err));
+    tpw_session_options(&r->session, &options);
+    options.draft_max = r->k;
+    return tpw_session_start(&r->session, &options, &r->worker, err);
 }
 
 /* A prompt that can never run is said with its place before the first one runs. */
@@ -225,7 +120,7 @@ static tpw_status check_prompt(const run *r, size_t index, const tpw_stats *stat
     const tpw_prompt *p = &r->prompts.data[index];
     char where[300];
     int64_t length = (int64_t)p->count + p->max_tokens;
-    int64_t pages = (length + r->values->page - 1) / r->values->page;
+    int64_t pages = (length + r->k + r->values->page - 1) / r->values->page;
     tpw_prompt_where(&r->prompts, index, where, sizeof where);
     for (int32_t i = 0; i < p->count; i++)
         if (p->ids[i] >= r->info.vocab)
@@ -241,6 +136,26 @@ static tpw_status check_prompt(const run *r, size_t index, const tpw_stats *stat
     return TPW_OK;
 }
 
+/* Renews the metrics file; at a failure the run goes on. */
+static void write_metrics(run *r)
+{
+    tpw_metrics m = {.slots_total = (int32_t)r->values->batch.data[0],
+                     .size = r->out->size,
+                     .model = r->info.name,
+                     .version = TPW_VERSION};
+    if (!r->metrics.path)
+        return;
+    tpw_worker_stats(r->worker, &m.stats);
+    for (size_t i = 0; i < r->results.count; i++)
+        if (r->results.data[i].finished)
+            m.finished[r->results.data[i].finish]++;
+    tpw_metrics_file_write(&r->metrics, &m);
+    if (r->metrics.status != TPW_OK && !r->metrics.warned) {
+        tpw_log_line(&r->session.log, TPW_LOG_WARN, "%s; the run goes on", r->metrics.error.text);
+        r->metrics.warned = true;
+    }
+}
+
 /* Rank 0, after loading: the last checks, then the head of the output. */
 static tpw_status begin(run *r, tpw_error *err)
 {
@@ -248,14 +163,18 @@ static tpw_status begin(run *r, tpw_error *err)
     tpw_worker_stats(r->worker, &stats);
     if (r->prompts.count == 0)
         TPW_TRY(tpw_prompts_demo_ids(r->info.vocab, demo_tokens(r->values), &r->prompts, err));
-    for (size_t i = 0; i < r->prompts.count; i++)
+    for (size_t i = 0; i < r->prompts.count; i++) {
         TPW_TRY(check_prompt(r, i, &stats, err));
-    TPW_TRY(tpw_results_init(&r->results, r->prompts.count, r->tokenizer, err));
+        r->prompt_tokens += r->prompts.data[i].count;
+    }
+    TPW_TRY(tpw_results_init(&r->results, r->prompts.count, r->session.tokenizer, err));
     if (!r->values->quiet) {
-        tpw_output_ranks(&r->out->people, r->ranks, r->boot->size);
+        tpw_output_ranks(&r->out->people, r->session.ranks, r->out->size);
         tpw_output_model(&r->out->people, &r->info);
     }
-    tpw_jsonl_run(&r->out->json, r->values, &r->info, r->ranks, r->boot->size);
+    tpw_jsonl_run(&r->out->json, r->values, &r->info, r->session.ranks, r->out->size);
+    r->metrics.path = r->values->metrics_file;
+    write_metrics(r);
     return TPW_OK;
 }
 
@@ -267,19 +186,11 @@ static void note_own(run *r, tpw_status st, const tpw_error *err)
     }
 }
 
-/* Nobody reads any more: going on would be work for nothing. A file that cannot be written is no reason to stop. */
-static bool reader_gone(const run *r)
-{
-    const tpw_sink *people = &r->out->people;
-    const tpw_sink *json = &r->out->json;
-    return (people->fd == STDOUT_FILENO && people->error != 0) || (json->fd == STDOUT_FILENO && json->error != 0);
-}
-
 /* Rank 0 keeps more sequences with the worker than run at once, so that one always waits until the last has been
  * admitted: the worker counts as busy as long as prompts are left. Not all of them, since each is copied. */
 static tpw_status admit(run *r, tpw_error *err)
 {
-    size_t ahead = 2 * (size_t)r->values->batch;
+    size_t ahead = 2 * (size_t)r->values->batch.data[0];
     while (r->admitted < r->prompts.count && r->admitted - r->results.finished < ahead) {
         const tpw_prompt *p = &r->prompts.data[r->admitted];
         tpw_request request = {.size = sizeof request,
@@ -298,7 +209,7 @@ static tpw_status lead(run *r, tpw_error *err)
 {
     if (r->stopping)
         return TPW_OK;
-    if (tpw_stop_signal() == 0 && !reader_gone(r) && r->own == TPW_OK) {
+    if (tpw_stop_signal() == 0 && !tpw_session_reader_gone(&r->session) && r->own == TPW_OK) {
         tpw_error own = {0};
         tpw_status st = admit(r, &own);
         if (st == TPW_OK)
@@ -313,7 +224,7 @@ static void take_events(run *r, bool decode_only)
 {
     tpw_event event;
     while (tpw_worker_poll(r->worker, &event)) {
-        if (r->boot->rank != 0)
+        if (r->out->rank != 0)
             continue;
         tpw_error own = {0};
         tpw_status st = tpw_results_take(&r->results, &event, &own);
@@ -328,14 +239,28 @@ static void take_events(run *r, bool decode_only)
 
 static void show(run *r, bool last)
 {
-    tpw_output_stream(&r->out->people, &r->stream, &r->prompts, &r->results, r->terminal, last);
+    size_t queued = r->out->people.bytes;
+    tpw_output_stream(&r->out->people, &r->stream, &r->prompts, &r->results, r->session.terminal, last);
+    if (r->out->people.bytes > queued)
+        tpw_progress_rest(&r->session.progress);
     tpw_sink_flush(&r->out->people);
     tpw_sink_flush(&r->out->json);
 }
 
+/* While there is no text to show: a long prompt, or text that goes elsewhere. */
+static void show_progress(run *r, const tpw_stats *s)
+{
+    if (r->values->quiet || r->stream.opened)
+        return; /* a text stands unfinished on the line */
+    tpw_progress_say(&r->session.progress,
+                     "step %lld, %lld of %lld prompt tokens, %lld output tokens, %zu of %zu prompts finished",
+                     (long long)s->steps, (long long)s->prompt_tokens, (long long)r->prompt_tokens,
+                     (long long)s->output_tokens, r->results.finished, r->results.count);
+}
+
 static tpw_status step_all(run *r, tpw_error *err)
 {
-    bool leader = r->boot->rank == 0;
+    bool leader = r->out->rank == 0;
     bool busy = true;
     tpw_stats before;
     tpw_stats after;
@@ -349,8 +274,12 @@ static tpw_status step_all(run *r, tpw_error *err)
         r->out->step = after.steps;
         take_events(r, after.prefill_ns == before.prefill_ns);
         before = after;
-        if (leader)
+        if (leader) {
             show(r, false);
+            show_progress(r, &after);
+            if (tpw_metrics_file_due(&r->metrics))
+                write_metrics(r);
+        }
     }
     r->loop_ns = tpw_clock_ns() - begin_ns;
     return TPW_OK;
@@ -359,39 +288,33 @@ static tpw_status step_all(run *r, tpw_error *err)
 /* Why rank 0 did not do all it was asked for. */
 static tpw_status verdict(run *r, tpw_error *err)
 {
-    int number = tpw_stop_signal();
     if (r->own != TPW_OK) {
         *err = r->own_error;
         return r->own;
     }
-    TPW_TRY(reader_gone(r) ? tpw_sink_drain(&r->out->people, 0, err) : TPW_OK);
+    TPW_TRY(tpw_session_reader_gone(&r->session) ? tpw_sink_drain(&r->out->people, 0, err) : TPW_OK);
     TPW_TRY(tpw_sink_drain(&r->out->json, 0, err));
+    if (r->metrics.status != TPW_OK) {
+        *err = r->metrics.error;
+        return r->metrics.status;
+    }
     if (r->stopping && r->results.finished < r->prompts.count)
         return tpw_fail(err, TPW_ERR_STOPPED, "stopped by %s after step %lld: %zu of %zu prompts finished",
-                        number == SIGUSR1  ? "SIGUSR1"
-                        : number == SIGINT ? "SIGINT"
-                                           : "SIGTERM",
-                        (long long)r->out->step, r->results.finished, r->prompts.count);
+                        tpw_session_signal_name(), (long long)r->out->step, r->results.finished, r->prompts.count);
     return TPW_OK;
 }
 
 static void summarize(const run *r, tpw_summary *s)
 {
-    tpw_stats stats;
-    tpw_worker_stats(r->worker, &stats);
     *s = (tpw_summary){.prompts = r->prompts.count,
                        .finished = r->results.finished,
-                       .prompt_tokens = stats.prompt_tokens,
-                       .output_tokens = stats.output_tokens,
+                       .k = r->k,
                        .decode_tokens = r->decode_tokens,
-                       .steps = stats.steps,
                        .seconds = (double)r->loop_ns * 1e-9,
-                       .prefill_seconds = (double)stats.prefill_ns * 1e-9,
-                       .decode_seconds = (double)(stats.step_ns - stats.prefill_ns) * 1e-9,
                        .digest = tpw_results_digest(&r->results),
-                       .checks = stats.checks,
-                       .ranks = r->ranks,
-                       .size = r->boot->size};
+                       .ranks = r->session.ranks,
+                       .size = r->out->size};
+    tpw_worker_stats(r->worker, &s->stats);
     for (size_t i = 0; i < r->results.count; i++)
         s->digested += r->results.data[i].digest_count > 0;
 }
@@ -401,39 +324,35 @@ static tpw_status end(run *r, tpw_error *err)
 {
     tpw_summary summary;
     show(r, true);
+    tpw_progress_end(&r->session.progress);
     for (size_t i = 0; i < r->results.count; i++)
         if (!r->results.data[i].finished)
             tpw_jsonl_result(&r->out->json, &r->prompts, &r->results, i, r->values->digests);
+    write_metrics(r);
     summarize(r, &summary);
     if (!r->values->quiet)
         tpw_output_summary(&r->out->people, &summary);
     tpw_error ignored;
     tpw_jsonl_summary(&r->out->json, &summary, verdict(r, &ignored));
-    (void)!tpw_sink_drain(&r->out->people, DRAIN_WAIT_MS, &ignored); /* failures stay in the sinks */
-    (void)!tpw_sink_drain(&r->out->json, DRAIN_WAIT_MS, &ignored);
+    tpw_session_drain(&r->session);
     return verdict(r, err);
 }
 
 static tpw_status together(run *r, tpw_error *err)
 {
-    bool leader = r->boot->rank == 0;
-    TPW_TRY(name_job(r, err));
-    open_log(r);
-    r->ranks = calloc((size_t)r->boot->size, sizeof *r->ranks);
-    tpw_status st =
-        r->ranks ? find_model(r, err) : tpw_fail(err, TPW_ERR_MEMORY, "no memory for %d ranks", r->boot->size);
-    TPW_TRY(agree(r, st != TPW_OK || !leader ? st : prepare(r, err), err));
+    bool leader = r->out->rank == 0;
+    TPW_TRY(tpw_session_agree(&r->session, prepare(r, err), err));
     TPW_TRY(load(r, err));
     tpw_worker_model_info(r->worker, &r->info);
-    st = read_ranks(r, err);
-    TPW_TRY(agree(r, st != TPW_OK || !leader ? st : begin(r, err), err));
+    tpw_status st = tpw_session_ranks(&r->session, r->worker, err);
+    TPW_TRY(tpw_session_agree(&r->session, st != TPW_OK || !leader ? st : begin(r, err), err));
     /* from here on a failure of one rank leaves the others where they are */
     r->out->broken = true;
     TPW_TRY(step_all(r, err));
     TPW_TRY(tpw_worker_finalize(r->worker, err));
     r->out->broken = false;
-    st = read_ranks(r, err);
-    return agree(r, st != TPW_OK || !leader ? st : end(r, err), err);
+    st = tpw_session_ranks(&r->session, r->worker, err);
+    return tpw_session_agree(&r->session, st != TPW_OK || !leader ? st : end(r, err), err);
 }
 
 static void fini(run *r)
@@ -441,30 +360,17 @@ static void fini(run *r)
     tpw_worker_destroy(r->worker);
     tpw_results_fini(&r->results);
     tpw_prompts_fini(&r->prompts);
-    tpw_tokenizer_destroy(r->tokenizer);
-    free(r->ranks);
-    tpw_boot_destroy(r->boot);
+    tpw_session_close(&r->session);
 }
 
 void tpw_cmd_run(const tpw_values *values, tpw_outcome *out)
 {
-    *out = (tpw_outcome){.step = -1, .people = {.fd = -1}, .json = {.fd = -1}};
     run r = {.values = values, .out = out};
-    MPI_Comm_rank(MPI_COMM_WORLD, &out->rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &out->size);
-    int64_t timeout_ms = (int64_t)(values->timeout * 1000.0 + 0.5);
-    out->status = tpw_boot_check_singleton(out->size, get_environment, &out->error);
-    if (out->status == TPW_OK)
-        out->status = tpw_boot_mpi_create(MPI_COMM_WORLD, timeout_ms, &r.boot, &out->error);
-    if (out->status == TPW_OK) {
-        memcpy(out->host, r.boot->host, sizeof out->host);
-        out->status = together(&r, &out->error);
-    }
-    if (out->status == TPW_ERR_PEER || out->status == TPW_ERR_DIVERGED)
-        out->broken = true;
-    if (out->status != TPW_OK && out->status != TPW_ERR_STOPPED)
-        tpw_jsonl_error(&out->json, out->status, out->error.text);
-    if (out->broken && out->status != TPW_OK && r.results.data)
+    tpw_status st = tpw_session_open(&r.session, values, out, &out->error);
+    if (st == TPW_OK)
+        st = together(&r, &out->error);
+    tpw_session_conclude(&r.session, st);
+    if (out->broken && st != TPW_OK && r.results.data)
         show(&r, true); /* what there is, before the process ends */
     if (!out->broken)
         fini(&r); /* else peers may still be inside of what this would free; the process ends anyway */

@@ -36,15 +36,14 @@ static json_t *text_of(const char *text)
     return tpw_json_text(text, strlen(text));
 }
 
-static json_t *hex(uint64_t digest)
+json_t *tpw_json_hex(uint64_t digest)
 {
     char text[17];
     snprintf(text, sizeof text, "%016" PRIx64, digest);
     return json_string(text);
 }
 
-/* Steals `line`, which is NULL when there was no memory. */
-static void push_line(tpw_sink *sink, json_t *line)
+void tpw_jsonl_push(tpw_sink *sink, json_t *line)
 {
     char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
     json_decref(line);
@@ -55,6 +54,24 @@ static void push_line(tpw_sink *sink, json_t *line)
     tpw_sink_push(sink, text, strlen(text));
     tpw_sink_push(sink, "\n", 1);
     free(text);
+}
+
+static json_t *list_json(const tpw_ints *list)
+{
+    json_t *out = json_array();
+    for (int i = 0; out && i < list->count; i++) {
+        if (json_array_append_new(out, json_integer((json_int_t)list->data[i])) != 0) {
+            json_decref(out);
+            out = NULL;
+        }
+    }
+    return out;
+}
+
+/* One number, as `run` has it, stays one. */
+static json_t *ints_json(const tpw_ints *list)
+{
+    return list->count == 1 ? json_integer((json_int_t)list->data[0]) : list_json(list);
 }
 
 /* All settings with their JSON types. Prompts given as flags are only counted: text stays out of records of settings. */
@@ -69,6 +86,9 @@ static json_t *settings_json(const tpw_values *values)
         switch (tpw_setting_get((tpw_setting_id)id)->kind) {
         case TPW_KIND_INT:
             value = shown ? json_integer(strtoll(shown, NULL, 10)) : NULL;
+            break;
+        case TPW_KIND_INTS:
+            value = ints_json(id == TPW_SETTING_K ? &values->k : &values->batch);
             break;
         case TPW_KIND_SECONDS:
             value = shown ? json_real(strtod(shown, NULL)) : NULL;
@@ -139,9 +159,9 @@ void tpw_jsonl_run(tpw_sink *sink, const tpw_values *values, const tpw_model_inf
             list = NULL;
         }
     }
-    push_line(sink, json_pack("{s:s, s:i, s:s, s:o, s:o, s:o, s:o}", "type", "run", "schema", TPW_JSONL_SCHEMA,
-                              "version", TPW_VERSION, "libraries", versions_json(), "options", settings_json(values),
-                              "model", model_json(model), "ranks", list));
+    tpw_jsonl_push(sink, json_pack("{s:s, s:i, s:s, s:o, s:o, s:o, s:o}", "type", "run", "schema", TPW_JSONL_SCHEMA,
+                                   "version", TPW_VERSION, "libraries", versions_json(), "options",
+                                   settings_json(values), "model", model_json(model), "ranks", list));
 }
 
 static json_t *ids_json(const tpw_result *r)
@@ -162,8 +182,8 @@ static json_t *digests_json(const tpw_result *r)
     for (int32_t i = 0; list && i < r->digest_count; i++) {
         const tpw_scope_digest *d = &r->digests[i];
         json_t *layer = d->layer < 0 ? json_null() : json_integer(d->layer);
-        if (json_array_append_new(
-                list, json_pack("{s:s, s:o, s:o}", "scope", d->scope, "layer", layer, "global", hex(d->global))) != 0) {
+        if (json_array_append_new(list, json_pack("{s:s, s:o, s:o}", "scope", d->scope, "layer", layer, "global",
+                                                  tpw_json_hex(d->global))) != 0) {
             json_decref(list);
             list = NULL;
         }
@@ -179,7 +199,7 @@ void tpw_jsonl_result(tpw_sink *sink, const tpw_prompts *prompts, const tpw_resu
     const tpw_prompt *p = &prompts->data[index];
     const tpw_result *r = &results->data[index];
     json_t *text = results->tokenizer ? tpw_json_text(r->text ? r->text : "", r->text_bytes) : json_null();
-    json_t *digest = r->digest_count > 0 ? hex(tpw_result_digest(r)) : json_null();
+    json_t *digest = r->digest_count > 0 ? tpw_json_hex(tpw_result_digest(r)) : json_null();
     json_t *line =
         json_pack("{s:s, s:i, s:I, s:O, s:o, s:o, s:s, s:i, s:i, s:o}", "type", "result", "schema", TPW_JSONL_SCHEMA,
                   "index", (json_int_t)index, "id", p->id, "ids", ids_json(r), "text", text, "finish",
@@ -188,7 +208,15 @@ void tpw_jsonl_result(tpw_sink *sink, const tpw_prompts *prompts, const tpw_resu
         json_decref(line);
         line = NULL;
     }
-    push_line(sink, line);
+    tpw_jsonl_push(sink, line);
+}
+
+static json_t *positions_json(const int64_t *counts, int32_t k)
+{
+    tpw_ints list = {.count = 0};
+    for (int32_t i = 0; i < k && i < TPW_K_MAX; i++)
+        list.data[list.count++] = counts[i];
+    return list_json(&list);
 }
 
 void tpw_jsonl_summary(tpw_sink *sink, const tpw_summary *s, tpw_status status)
@@ -202,21 +230,26 @@ void tpw_jsonl_summary(tpw_sink *sink, const tpw_summary *s, tpw_status status)
             peaks = NULL;
         }
     }
-    push_line(sink, json_pack("{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:i, s:o, s:I, s:o}",
-                              "type", "summary", "schema", TPW_JSONL_SCHEMA, "status", tpw_status_name(status), "exit",
-                              tpw_exit_code(status), "prompts", (json_int_t)s->prompts, "finished",
-                              (json_int_t)s->finished, "prompt_tokens", (json_int_t)s->prompt_tokens, "output_tokens",
-                              (json_int_t)s->output_tokens, "steps", (json_int_t)s->steps, "seconds", s->seconds,
-                              "prefill_tokens_per_second", tpw_rate(s->prompt_tokens, s->prefill_seconds),
-                              "decode_tokens_per_second", tpw_rate(s->decode_tokens, s->decode_seconds), "ranks",
-                              s->size, "digest", s->digested > 0 ? hex(s->digest) : json_null(), "checks",
-                              (json_int_t)s->checks, "peak_bytes", peaks));
+    const tpw_stats *t = &s->stats;
+    tpw_jsonl_push(
+        sink, json_pack("{s:s, s:i, s:s, s:i, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:i, s:o, s:I, s:o, s:i, "
+                        "s:I, s:I, s:I, s:o, s:o}",
+                        "type", "summary", "schema", TPW_JSONL_SCHEMA, "status", tpw_status_name(status), "exit",
+                        tpw_exit_code(status), "prompts", (json_int_t)s->prompts, "finished", (json_int_t)s->finished,
+                        "prompt_tokens", (json_int_t)t->prompt_tokens, "output_tokens", (json_int_t)t->output_tokens,
+                        "steps", (json_int_t)t->steps, "seconds", s->seconds, "prefill_tokens_per_second",
+                        tpw_rate(t->prompt_tokens, tpw_prefill_seconds(t)), "decode_tokens_per_second",
+                        tpw_rate(s->decode_tokens, tpw_decode_seconds(t)), "ranks", s->size, "digest",
+                        s->digested > 0 ? tpw_json_hex(s->digest) : json_null(), "checks", (json_int_t)t->checks,
+                        "peak_bytes", peaks, "k", s->k, "drafts", (json_int_t)t->drafts, "draft_tokens",
+                        (json_int_t)t->draft_tokens, "accepted_tokens", (json_int_t)t->accepted_tokens, "drafted_at",
+                        positions_json(t->drafted_at, s->k), "accepted_at", positions_json(t->accepted_at, s->k)));
 }
 
 void tpw_jsonl_error(tpw_sink *sink, tpw_status status, const char *text)
 {
     if (sink->fd < 0)
         return;
-    push_line(sink, json_pack("{s:s, s:i, s:s, s:i, s:o}", "type", "error", "schema", TPW_JSONL_SCHEMA, "status",
-                              tpw_status_name(status), "exit", tpw_exit_code(status), "text", text_of(text)));
+    tpw_jsonl_push(sink, json_pack("{s:s, s:i, s:s, s:i, s:o}", "type", "error", "schema", TPW_JSONL_SCHEMA, "status",
+                                   tpw_status_name(status), "exit", tpw_exit_code(status), "text", text_of(text)));
 }

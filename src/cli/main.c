@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/cmd_bench.h"
 #include "cli/cmd_run.h"
 #include "cli/exit.h"
 #include "cli/options.h"
@@ -81,13 +82,17 @@ static tpw_status drain(tpw_outcome *o, tpw_error *err)
 }
 
 /* `speaks` is what the launcher said before MPI_Init, which sets the variables of a lone rank itself. */
-static int run(const tpw_values *values, bool speaks)
+static int run(const tpw_command *command, bool speaks)
 {
+    const tpw_values *values = &command->values;
     int provided = 0;
     tpw_outcome outcome;
     tpw_stop_install();
     MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
-    tpw_cmd_run(values, &outcome);
+    if (command->action == TPW_ACTION_BENCH)
+        tpw_cmd_bench(values, &outcome);
+    else
+        tpw_cmd_run(values, &outcome);
     if (outcome.status != TPW_OK) {
         if (tpw_report_wanted(outcome.status))
             write_report(values, &outcome);
@@ -120,8 +125,8 @@ int main(int argc, char **argv)
         if (speaks)
             complain(err.text);
         code = tpw_exit_code(st);
-    } else if (command.action == TPW_ACTION_RUN) {
-        code = run(&command.values, speaks);
+    } else if (command.action == TPW_ACTION_RUN || command.action == TPW_ACTION_BENCH) {
+        code = run(&command, speaks);
     } else {
         code = speaks ? print_and_leave(&command) : 0;
     }

@@ -30,6 +30,7 @@ typedef struct given {
 /* What argp's callback collects. Values are read later, lowest source first. */
 typedef struct collected {
     tpw_action action;
+    bool bench;
     const char *config;
     given *flags; /* [count], room for argc */
     size_t count;
@@ -40,13 +41,14 @@ typedef struct collected {
 /* argp's own table: the settings, then the acts. `docs` holds the texts with their defaults. */
 typedef struct flag_table {
     struct argp_option options[TPW_SETTING_COUNT + 16];
-    char docs[TPW_SETTING_COUNT][320];
+    char docs[TPW_SETTING_COUNT][400];
 } flag_table;
 
 static const char *const group_titles[] = {
     [TPW_GROUP_MODEL] = "Model:",
     [TPW_GROUP_TEXT] = "Text:",
     [TPW_GROUP_WORKER] = "Worker (the same on all ranks):",
+    [TPW_GROUP_BENCH] = "Measuring (bench):",
     [TPW_GROUP_OUTPUT] = "Output:",
 };
 
@@ -137,10 +139,11 @@ static error_t take(int key, char *arg, struct argp_state *state)
         raise_action(c, TPW_ACTION_HELP);
         return 0;
     case ARGP_KEY_ARG:
-        c->status = tpw_fail(c->err, TPW_ERR_ARGUMENT,
-                             "\"%.80s\" is neither a flag nor a command; the only command is run, as the first word "
-                             "(see tpworker --help)",
-                             arg);
+        c->status =
+            tpw_fail(c->err, TPW_ERR_ARGUMENT,
+                     "\"%.80s\" is neither a flag nor a command; the commands are run and bench, as the first word "
+                     "(see tpworker --help)",
+                     arg);
         return EINVAL;
     case ARGP_KEY_ERROR:
         if (c->status == TPW_OK)
@@ -157,7 +160,9 @@ static tpw_status collect(int argc, char **argv, collected *c)
     make_flag_table(&table);
     struct argp parser = {.options = table.options, .parser = take};
     /* the command is a command only as the very first word; behind it flags begin */
-    int skip = argc > 1 && strcmp(argv[1], "run") == 0 ? 1 : 0;
+    c->bench = argc > 1 && strcmp(argv[1], "bench") == 0;
+    c->action = c->bench ? TPW_ACTION_BENCH : TPW_ACTION_RUN;
+    int skip = c->bench || (argc > 1 && strcmp(argv[1], "run") == 0) ? 1 : 0;
     if (argp_parse(&parser, argc - skip, argv + skip, ARGP_NO_ERRS | ARGP_NO_EXIT | ARGP_NO_HELP, NULL, c) != 0 &&
         c->status == TPW_OK)
         c->status = tpw_fail(c->err, TPW_ERR_ARGUMENT, "the command line cannot be read (see tpworker --help)");
@@ -227,11 +232,32 @@ static tpw_status read_environment(tpw_values *values, tpw_getenv_fn *getenv_fn,
     return TPW_OK;
 }
 
+/* What the other command's flag says would be ignored in silence. Environment and file serve both commands. */
+static bool belongs(tpw_setting_id id, bool bench)
+{
+    switch (id) {
+    case TPW_SETTING_PROMPTS:
+    case TPW_SETTING_PROMPT:
+    case TPW_SETTING_IGNORE_EOS:
+    case TPW_SETTING_DIGESTS:
+    case TPW_SETTING_METRICS_FILE:
+        return !bench;
+    case TPW_SETTING_PROMPT_TOKENS:
+    case TPW_SETTING_REPEAT:
+        return bench;
+    default:
+        return true;
+    }
+}
+
 static tpw_status read_flags(tpw_values *values, const collected *c, tpw_error *err)
 {
     for (size_t i = 0; i < c->count; i++) {
         char where[TPW_SETTING_NAME_MAX];
         snprintf(where, sizeof where, "--%s", tpw_setting_get(c->flags[i].id)->flag);
+        if (!belongs(c->flags[i].id, c->bench))
+            return tpw_fail(err, TPW_ERR_ARGUMENT, "%s is not a flag of tpworker %s (see tpworker --help)", where,
+                            c->bench ? "bench" : "run");
         TPW_TRY(tpw_values_set_text(values, c->flags[i].id, TPW_SOURCE_FLAG, where, c->flags[i].text, err));
     }
     return TPW_OK;
@@ -279,20 +305,56 @@ static tpw_status resolve(tpw_values *v, tpw_error *err)
     return TPW_OK;
 }
 
-static tpw_status check(const tpw_values *v, tpw_error *err)
+/* A list's default depends on the command. */
+static tpw_status bench_defaults(tpw_values *v, tpw_error *err)
 {
-    if (v->k > 0)
-        return tpw_fail(err, TPW_ERR_UNSUPPORTED, "--k %lld: drafting is not in this version; use --k 0",
-                        (long long)v->k);
+    static const struct {
+        tpw_setting_id id;
+        const char *text;
+    } own[] = {{TPW_SETTING_K, "0,1,2,3,4"}, {TPW_SETTING_BATCH, "1,4,16"}, {TPW_SETTING_MAX_TOKENS, "64"}};
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        if (v->source[own[i].id] == TPW_SOURCE_DEFAULT)
+            TPW_TRY(tpw_values_set_text(v, own[i].id, TPW_SOURCE_DEFAULT, "bench", own[i].text, err));
+    return TPW_OK;
+}
+
+static tpw_status check_single(const tpw_ints *list, const char *flag, tpw_error *err)
+{
+    if (list->count == 1)
+        return TPW_OK;
+    return tpw_fail(err, TPW_ERR_ARGUMENT, "--%s holds %d numbers; run takes one, lists are for bench", flag,
+                    list->count);
+}
+
+/* Every sequence needs a row for its certain token and each draft. */
+static tpw_status fit_rows(tpw_values *v, tpw_error *err)
+{
+    int64_t batch = tpw_ints_max(&v->batch);
+    int64_t k = tpw_ints_max(&v->k);
+    int64_t needed = batch * (k + 1);
+    if (v->rows >= needed)
+        return TPW_OK;
+    if (v->source[TPW_SETTING_ROWS] != TPW_SOURCE_DEFAULT)
+        return tpw_fail(err, TPW_ERR_ARGUMENT,
+                        "--rows %lld is less than --batch %lld times (--k %lld + 1) = %lld: every sequence needs a row "
+                        "for its token and for each draft",
+                        (long long)v->rows, (long long)batch, (long long)k, (long long)needed);
+    v->rows = needed;
+    return TPW_OK;
+}
+
+static tpw_status check(tpw_values *v, bool bench, tpw_error *err)
+{
+    if (!bench) {
+        TPW_TRY(check_single(&v->k, "k", err));
+        TPW_TRY(check_single(&v->batch, "batch", err));
+    }
     if (!v->dummy && (v->layers > 0 || v->vocab > 0))
         return tpw_fail(err, TPW_ERR_ARGUMENT, "--%s is a size of --dummy NAME; a model folder has its own",
                         v->layers > 0 ? "layers" : "vocab");
     if ((v->page & (v->page - 1)) != 0)
         return tpw_fail(err, TPW_ERR_ARGUMENT, "--page %lld: must be a power of two in 1..256", (long long)v->page);
-    if (v->rows < v->batch)
-        return tpw_fail(err, TPW_ERR_ARGUMENT, "--rows %lld is less than --batch %lld: every sequence needs a row",
-                        (long long)v->rows, (long long)v->batch);
-    return TPW_OK;
+    return fit_rows(v, err);
 }
 
 tpw_status tpw_command_parse(int argc, char **argv, tpw_getenv_fn *getenv_fn, tpw_command *out, tpw_error *err)
@@ -314,7 +376,9 @@ tpw_status tpw_command_parse(int argc, char **argv, tpw_getenv_fn *getenv_fn, tp
     TPW_TRY_GOTO(st, read_environment(&out->values, getenv_fn, err), free_flags);
     TPW_TRY_GOTO(st, read_flags(&out->values, &c, err), free_flags);
     TPW_TRY_GOTO(st, resolve(&out->values, err), free_flags);
-    st = check(&out->values, err);
+    if (c.bench)
+        TPW_TRY_GOTO(st, bench_defaults(&out->values, err), free_flags);
+    st = check(&out->values, c.bench, err);
 free_flags:
     free(c.flags);
     return st;
@@ -332,9 +396,10 @@ void tpw_command_help(FILE *out)
     make_flag_table(&table);
     struct argp parser = {.options = table.options,
                           .doc = "Generates text with a hybrid Qwen model on the ranks that mpirun or srun started, "
-                                 "and says whether all ranks "
-                                 "agree. The one command is run; it may be left out."};
-    fputs("Usage: tpworker [run] [FLAG...]\n       mpirun -np 2 tpworker [run] [FLAG...]\n\n", out);
+                                 "and says whether all ranks agree. The command run may be left out; bench measures "
+                                 "speed for every K and batch and checks that all of them give the same state."};
+    fputs("Usage: tpworker [run] [FLAG...]\n       tpworker bench [FLAG...]\n       mpirun -np 2 tpworker ...\n\n",
+          out);
     argp_help(&parser, out, ARGP_HELP_PRE_DOC | ARGP_HELP_LONG, name);
     fputs("\nEvery setting can also be given as TPWORKER_<NAME> in the environment (TPWORKER_MAX_TOKENS=64) or as a "
           "key of\n"

@@ -10,6 +10,7 @@
 
 typedef enum tpw_action {
     TPW_ACTION_RUN,
+    TPW_ACTION_BENCH,
     TPW_ACTION_PRINT_CONFIG,
     TPW_ACTION_VERSION,
     TPW_ACTION_HELP /* what comes later wins when several are asked for */

@@ -139,13 +139,32 @@ void tpw_output_stream(tpw_sink *sink, tpw_stream *stream, const tpw_prompts *pr
     }
 }
 
+/* What speculation brought; a position is accepted when all before it are. */
+static void push_drafts(tpw_sink *sink, int32_t k, const tpw_stats *s)
+{
+    tpw_sink_printf(sink, "drafts   K=%d: %lld drafted, %lld accepted (%.1f %%)", k, (long long)s->draft_tokens,
+                    (long long)s->accepted_tokens, 100 * tpw_share(s->accepted_tokens, s->draft_tokens));
+    for (int32_t i = 0; i < k && i < TPW_K_MAX; i++)
+        if (s->drafted_at[i] > 0)
+            tpw_sink_printf(sink, "%s %.0f %%", i == 0 ? ", by position" : "",
+                            100 * tpw_share(s->accepted_at[i], s->drafted_at[i]));
+    tpw_sink_printf(sink, ", %.2f tokens a step\n", tpw_tokens_per_step(s));
+    if (tpw_drafter_suspect(s))
+        tpw_sink_printf(sink,
+                        "warning  none of %lld drafts was accepted: the drafter may not fit the model; "
+                        "check mtp.* weights\n",
+                        (long long)s->draft_tokens);
+}
+
 void tpw_output_summary(tpw_sink *sink, const tpw_summary *s)
 {
     tpw_sink_printf(sink, "prompts  %zu of %zu finished, %lld prompt tokens, %lld output tokens\n", s->finished,
-                    s->prompts, (long long)s->prompt_tokens, (long long)s->output_tokens);
+                    s->prompts, (long long)s->stats.prompt_tokens, (long long)s->stats.output_tokens);
     tpw_sink_printf(sink, "time     %.3f s in %lld steps, prefill %.1f tokens/s, decode %.1f tokens/s\n", s->seconds,
-                    (long long)s->steps, tpw_rate(s->prompt_tokens, s->prefill_seconds),
-                    tpw_rate(s->decode_tokens, s->decode_seconds));
+                    (long long)s->stats.steps, tpw_rate(s->stats.prompt_tokens, tpw_prefill_seconds(&s->stats)),
+                    tpw_rate(s->decode_tokens, tpw_decode_seconds(&s->stats)));
+    if (s->k > 0)
+        push_drafts(sink, s->k, &s->stats);
     tpw_sink_printf(sink, "memory   peak of each rank, MiB:");
     for (int r = 0; r < s->size; r++)
         tpw_sink_printf(sink, " %.1f", (double)s->ranks[r].peak_bytes / MIB);
@@ -154,7 +173,7 @@ void tpw_output_summary(tpw_sink *sink, const tpw_summary *s)
         snprintf(digest, sizeof digest, "%016llx", (unsigned long long)s->digest);
     if (s->size > 1)
         tpw_sink_printf(sink, "\ndigest   %s  all %d ranks agree (%lld checks)\n", digest, s->size,
-                        (long long)s->checks);
+                        (long long)s->stats.checks);
     else
         tpw_sink_printf(sink, "\ndigest   %s  one rank, nothing to compare with\n", digest);
     if (s->digested > 0 && s->digested < s->prompts)

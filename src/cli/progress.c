@@ -1,6 +1,7 @@
-/* Draws the loading bar or writes the line. SPDX-License-Identifier: Apache-2.0 */
+/* Draws the bar or writes the line. SPDX-License-Identifier: Apache-2.0 */
 #include "cli/progress.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -24,14 +25,43 @@ static void put(const tpw_progress *p, const char *text)
         return;
 }
 
+/* Is it time to show something? Then the clock starts anew. */
+static bool due(tpw_progress *p)
+{
+    int64_t now = tpw_clock_ns();
+    if (now - p->shown_ns < (p->terminal ? BAR_EVERY_NS : LINE_EVERY_NS))
+        return false;
+    p->shown_ns = now;
+    return true;
+}
+
+void tpw_progress_say(tpw_progress *progress, const char *format, ...)
+{
+    char text[256];
+    char line[300];
+    if (!due(progress))
+        return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    snprintf(line, sizeof line, progress->terminal ? "\r\033[K%s" : "tpworker: %s\n", text);
+    put(progress, line);
+    progress->drawn = progress->terminal;
+}
+
+void tpw_progress_rest(tpw_progress *progress)
+{
+    tpw_progress_end(progress);
+    progress->shown_ns = tpw_clock_ns();
+}
+
 void tpw_progress_show(void *data, size_t bytes_done, size_t bytes_total)
 {
     tpw_progress *p = data;
-    int64_t now = tpw_clock_ns();
-    if (now - p->shown_ns < (p->terminal ? BAR_EVERY_NS : LINE_EVERY_NS) || bytes_total == 0)
+    if (bytes_total == 0 || !due(p))
         return;
-    p->shown_ns = now;
-    double seconds = (double)(now - p->begin_ns) * 1e-9;
+    double seconds = (double)(p->shown_ns - p->begin_ns) * 1e-9;
     double share = (double)bytes_done / (double)bytes_total;
     double done_mib = (double)bytes_done / 1048576.0;
     double total_mib = (double)bytes_total / 1048576.0;

@@ -18,6 +18,18 @@ static const char *const demo_texts[] = {
 };
 #define DEMO_COUNT (sizeof demo_texts / sizeof demo_texts[0])
 
+const char *tpw_prompts_passage(void)
+{
+    return "The road to the mill ran for two miles beside the water, and in the summer months it was a pleasant walk. "
+           "On the evening of which I write, however, the rain had fallen since noon, and the young man who came along "
+           "it was wet to the skin. He had left the town at four o'clock, with a letter in his pocket and very little "
+           "money, and he had spoken to no one on the way. When he saw the light in the window he stopped, and stood "
+           "for some time under the trees, as if he did not know what he should say. At last he went up to the door "
+           "and knocked. It was opened by an old woman with a candle in her hand, who looked at him without surprise. "
+           "\"You are late,\" said she; \"my master has been waiting for you these three hours, and he is not a "
+           "patient man. Come in, and sit down by the fire, and I will tell him that you are here.\" ";
+}
+
 void tpw_prompts_fini(tpw_prompts *prompts)
 {
     for (size_t i = 0; i < prompts->count; i++) {

@@ -43,6 +43,8 @@ tpw_status tpw_prompts_from_texts(const tpw_texts *texts, int32_t max_tokens, tp
 /* Openings in the manner of old novels; with a vocabulary instead of a tokenizer, a few rows of ids below `vocab`. */
 tpw_status tpw_prompts_demo(int32_t max_tokens, tpw_prompts *out, tpw_error *err) TPW_MUST_CHECK;
 tpw_status tpw_prompts_demo_ids(int32_t vocab, int32_t max_tokens, tpw_prompts *out, tpw_error *err) TPW_MUST_CHECK;
+/* Plain prose of some hundred tokens, for measuring. Static storage. */
+const char *tpw_prompts_passage(void);
 void tpw_prompts_fini(tpw_prompts *prompts);
 
 /* "prompts.jsonl:7" or "--prompt 2", for messages. */

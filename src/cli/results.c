@@ -143,6 +143,8 @@ uint64_t tpw_result_digest(const tpw_result *result)
     for (int32_t i = 0; i < result->digest_count; i++) {
         const tpw_scope_digest *d = &result->digests[i];
         char name[40];
+        if (strncmp(d->scope, "mtp", 3) == 0)
+            continue;
         if (d->layer < 0)
             snprintf(name, sizeof name, "%.16s", d->scope);
         else

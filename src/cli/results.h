@@ -45,11 +45,11 @@ tpw_status tpw_results_take(tpw_results *results, const tpw_event *event, tpw_er
 const char *tpw_result_finish_name(const tpw_result *result);
 
 /* One number for a finished sequence: the sum of term(key("<scope>.<layer>"), 0, digest) over its scopes, "tokens" without a
- * layer. Order-free; 0 without scopes. Pure. */
+ * layer. Scopes "mtp*" are left out: they depend on K, and K must leave no trace here. Order-free; 0 without scopes. Pure. */
 uint64_t tpw_result_digest(const tpw_result *result);
 
 /* One number for the run: the sum of term(key("run"), prompt index, sequence digest) over the sequences that have one. It does
- * not depend on the order of finishing, nor on ranks, batch, chunks or pages. Pure. */
+ * not depend on the order of finishing, nor on ranks, batch, chunks, pages or K. Pure. */
 uint64_t tpw_results_digest(const tpw_results *results);
 
 #endif

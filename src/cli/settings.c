@@ -29,13 +29,18 @@ static const tpw_setting table[TPW_SETTING_COUNT] = {
     [TPW_SETTING_PROMPT] = {"prompt", TPW_KIND_TEXTS, TPW_GROUP_TEXT, AT(prompt), 0, 0, NULL, NULL, "TEXT",
                             "A prompt; may be repeated. Default: a few built-in openings"},
     [TPW_SETTING_MAX_TOKENS] = {"max-tokens", TPW_KIND_INT, TPW_GROUP_TEXT, AT(max_tokens), 1, 1 << 24, NULL, "128",
-                                "N", "Output tokens of a prompt that does not say; 64 for the built-in ones"},
+                                "N",
+                                "Output tokens of a prompt that does not say; 64 for the built-in ones and for bench"},
+    [TPW_SETTING_PROMPT_TOKENS] = {"prompt-tokens", TPW_KIND_INT, TPW_GROUP_BENCH, AT(prompt_tokens), 1, 1 << 24, NULL,
+                                   "32", "N", "Prompt tokens of every sequence"},
+    [TPW_SETTING_REPEAT] = {"repeat", TPW_KIND_INT, TPW_GROUP_BENCH, AT(repeat), 1, 1000, NULL, "3", "R",
+                            "Runs of every cell; the median is shown"},
     [TPW_SETTING_IGNORE_EOS] = {"ignore-eos", TPW_KIND_BOOL, TPW_GROUP_TEXT, AT(ignore_eos), 0, 0, NULL, "no", "BOOL",
                                 "Go on past end tokens"},
-    [TPW_SETTING_BATCH] = {"batch", TPW_KIND_INT, TPW_GROUP_WORKER, AT(batch), 1, 4096, NULL, "8", "N",
-                           "Sequences at once"},
+    [TPW_SETTING_BATCH] = {"batch", TPW_KIND_INTS, TPW_GROUP_WORKER, AT(batch), 1, 4096, NULL, "8", "N",
+                           "Sequences at once; bench takes a list, 1,4,16 by itself"},
     [TPW_SETTING_ROWS] = {"rows", TPW_KIND_INT, TPW_GROUP_WORKER, AT(rows), 1, 65536, NULL, "256", "N",
-                          "Rows of one step, tokens; at least --batch"},
+                          "Rows of one step, tokens; at least --batch times K + 1, and raised to that by itself"},
     [TPW_SETTING_CHUNK] = {"chunk", TPW_KIND_INT, TPW_GROUP_WORKER, AT(chunk), 1, 65536, NULL, "256", "N",
                            "Most prompt rows of one sequence in one step, tokens"},
     [TPW_SETTING_PAGE] = {"page", TPW_KIND_INT, TPW_GROUP_WORKER, AT(page), 1, 256, NULL, "64", "N",
@@ -46,8 +51,10 @@ static const tpw_setting table[TPW_SETTING_COUNT] = {
                              "Positions of one sequence, prompt and output; 0: the model's limit, at most 4096"},
     [TPW_SETTING_COMPUTE] = {"compute", TPW_KIND_CHOICE, TPW_GROUP_WORKER, AT(compute), 0, 0, "bf16|f32", "bf16",
                              "TYPE", "Type of activations and KV: bf16 or f32"},
-    [TPW_SETTING_K] = {"k", TPW_KIND_INT, TPW_GROUP_WORKER, AT(k), 0, 8, NULL, "0", "K",
-                       "Draft tokens of a step; only 0 in this version"},
+    [TPW_SETTING_K] = {"k", TPW_KIND_INTS, TPW_GROUP_WORKER, AT(k), 0, TPW_K_MAX, NULL, "0", "K",
+                       "Tokens drafted and verified in a step beside the certain one: more speed, the same text. Needs "
+                       "a checkpoint with MTP weights. 2 when neither model, prompts nor K are given; bench takes a "
+                       "list, 0,1,2,3,4 by itself"},
     [TPW_SETTING_ISA] = {"isa", TPW_KIND_CHOICE, TPW_GROUP_WORKER, AT(isa), 0, 0, "auto|baseline|avx2|avx512", "auto",
                          "NAME", "Host instructions: auto, baseline, avx2 or avx512 (the results are the same)"},
     [TPW_SETTING_BIND] = {"bind", TPW_KIND_CHOICE, TPW_GROUP_WORKER, AT(bind), 0, 0, "none|auto|strict", "auto", "MODE",
@@ -56,6 +63,8 @@ static const tpw_setting table[TPW_SETTING_COUNT] = {
                              "SECONDS", "Deadline of every wait for another rank"},
     [TPW_SETTING_JSON] = {"json", TPW_KIND_TEXT, TPW_GROUP_OUTPUT, AT(json), 0, 0, NULL, NULL, "FILE",
                           "Write JSON Lines; - is standard output, and text for people then goes to standard error"},
+    [TPW_SETTING_METRICS_FILE] = {"metrics-file", TPW_KIND_TEXT, TPW_GROUP_OUTPUT, AT(metrics_file), 0, 0, NULL, NULL,
+                                  "FILE", "Keep counters there in Prometheus text, renewed every 10 s"},
     [TPW_SETTING_DIGESTS] = {"digests", TPW_KIND_BOOL, TPW_GROUP_OUTPUT, AT(digests), 0, 0, NULL, "no", "BOOL",
                              "Put the digest of every state scope into the JSON result lines"},
     [TPW_SETTING_QUIET] = {"quiet", TPW_KIND_BOOL, TPW_GROUP_OUTPUT, AT(quiet), 0, 0, NULL, "no", "BOOL",
@@ -132,6 +141,9 @@ static tpw_status refuse(tpw_setting_id id, const char *where, const char *text,
     char wanted[96];
     if (s->kind == TPW_KIND_INT)
         snprintf(wanted, sizeof wanted, "an integer in %lld..%lld", (long long)s->low, (long long)s->high);
+    else if (s->kind == TPW_KIND_INTS)
+        snprintf(wanted, sizeof wanted, "an integer in %lld..%lld or up to %d of them with commas between",
+                 (long long)s->low, (long long)s->high, TPW_INTS_MAX);
     else if (s->kind == TPW_KIND_SECONDS)
         snprintf(wanted, sizeof wanted, "a number of seconds in 0.001..%lld", (long long)s->high);
     else if (s->kind == TPW_KIND_BOOL)
@@ -156,6 +168,28 @@ static bool parse_int(const char *text, int64_t *out)
     if (errno != 0 || *end != '\0' || end == text)
         return false;
     *out = number;
+    return true;
+}
+
+/* "0,1,4": no blanks, nothing empty. */
+static bool parse_ints(const tpw_setting *s, const char *text, tpw_ints *out)
+{
+    tpw_ints list = {0};
+    for (const char *at = text;; at++) {
+        char item[24];
+        size_t length = strcspn(at, ",");
+        if (list.count == TPW_INTS_MAX || length >= sizeof item)
+            return false;
+        snprintf(item, sizeof item, "%.*s", (int)length, at);
+        if (!parse_int(item, &list.data[list.count]) || list.data[list.count] < s->low ||
+            list.data[list.count] > s->high)
+            return false;
+        list.count++;
+        at += length;
+        if (*at == '\0')
+            break;
+    }
+    *out = list;
     return true;
 }
 
@@ -279,6 +313,10 @@ tpw_status tpw_values_set_text(tpw_values *values, tpw_setting_id id, tpw_source
             return refuse(id, where, text, err);
         *(int64_t *)to = number;
         break;
+    case TPW_KIND_INTS:
+        if (!parse_ints(s, text, to))
+            return refuse(id, where, text, err);
+        break;
     case TPW_KIND_SECONDS:
         if (!parse_seconds(text, &seconds) || !seconds_ok(id, seconds))
             return refuse(id, where, text, err);
@@ -298,12 +336,26 @@ tpw_status tpw_values_set_text(tpw_values *values, tpw_setting_id id, tpw_source
     return TPW_OK;
 }
 
+/* A list of integers as the flag would take it; false when it is none or too long. */
+static bool ints_text(const json_t *value, char *out, size_t bytes)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < json_array_size(value); i++) {
+        const json_t *item = json_array_get(value, i);
+        if (!json_is_integer(item) || at >= bytes)
+            return false;
+        at += (size_t)snprintf(out + at, bytes - at, "%s%lld", i > 0 ? "," : "", (long long)json_integer_value(item));
+    }
+    return at > 0 && at < bytes;
+}
+
 /* Numbers and truth values keep their JSON type; texts may be a list where a flag may be repeated. */
 tpw_status tpw_values_set_json(tpw_values *values, tpw_setting_id id, const char *where, const json_t *value,
                                tpw_error *err)
 {
     const tpw_setting *s = &table[id];
-    char text[40] = "";
+    char text[TPW_INTS_MAX * 22] = "";
     bool fits = false;
     if (s->kind == TPW_KIND_TEXTS && json_is_array(value)) {
         if (json_array_size(value) == 0)
@@ -323,7 +375,11 @@ tpw_status tpw_values_set_json(tpw_values *values, tpw_setting_id id, const char
         return tpw_values_set_text(values, id, TPW_SOURCE_FILE, where, json_is_true(value) ? "yes" : "no", err);
     } else if (json_is_integer(value)) {
         snprintf(text, sizeof text, "%lld", (long long)json_integer_value(value));
-        fits = s->kind == TPW_KIND_INT || s->kind == TPW_KIND_SECONDS;
+        fits = s->kind == TPW_KIND_INT || s->kind == TPW_KIND_INTS || s->kind == TPW_KIND_SECONDS;
+    } else if (s->kind == TPW_KIND_INTS && json_is_array(value)) {
+        fits = ints_text(value, text, sizeof text);
+        if (!fits)
+            return refuse(id, where, "another list", err);
     } else if (json_is_real(value)) {
         snprintf(text, sizeof text, "%.17g", json_real_value(value));
         fits = s->kind == TPW_KIND_SECONDS;
@@ -345,6 +401,14 @@ tpw_status tpw_values_init(tpw_values *out, tpw_error *err)
     return TPW_OK;
 }
 
+int64_t tpw_ints_max(const tpw_ints *list)
+{
+    int64_t most = list->data[0];
+    for (int i = 1; i < list->count; i++)
+        most = list->data[i] > most ? list->data[i] : most;
+    return most;
+}
+
 void tpw_values_choice(const tpw_values *values, tpw_setting_id id, char *out, size_t bytes)
 {
     if (!choice_word(table[id].choices, *(const int *)field_const(values, id), out, bytes))
@@ -354,7 +418,7 @@ void tpw_values_choice(const tpw_values *values, tpw_setting_id id, char *out, s
 char *tpw_values_show(const tpw_values *values, tpw_setting_id id)
 {
     const void *from = field_const(values, id);
-    char text[CHOICE_MAX + 16] = "";
+    char text[TPW_INTS_MAX * 22] = "";
     switch (table[id].kind) {
     case TPW_KIND_TEXT: {
         const char *string = *(char *const *)from;
@@ -368,6 +432,13 @@ char *tpw_values_show(const tpw_values *values, tpw_setting_id id)
     case TPW_KIND_INT:
         snprintf(text, sizeof text, "%lld", (long long)*(const int64_t *)from);
         break;
+    case TPW_KIND_INTS: {
+        const tpw_ints *list = from;
+        size_t at = 0;
+        for (int i = 0; i < list->count; i++)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%s%lld", i > 0 ? "," : "", (long long)list->data[i]);
+        break;
+    }
     case TPW_KIND_SECONDS:
         snprintf(text, sizeof text, "%g", *(const double *)from);
         break;
@@ -387,7 +458,7 @@ void tpw_values_print(const tpw_values *values, FILE *out)
         char name[TPW_SETTING_NAME_MAX];
         char *shown = tpw_values_show(values, (tpw_setting_id)id);
         tpw_setting_key((tpw_setting_id)id, name);
-        fprintf(out, "%-11s = %-24s ", name, shown ? shown : "?");
+        fprintf(out, "%-13s = %-24s ", name, shown ? shown : "?");
         free(shown);
         switch (values->source[id]) {
         case TPW_SOURCE_FLAG:

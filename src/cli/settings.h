@@ -24,6 +24,8 @@ typedef enum tpw_setting_id {
     TPW_SETTING_PROMPTS,
     TPW_SETTING_PROMPT,
     TPW_SETTING_MAX_TOKENS,
+    TPW_SETTING_PROMPT_TOKENS,
+    TPW_SETTING_REPEAT,
     TPW_SETTING_IGNORE_EOS,
     TPW_SETTING_BATCH,
     TPW_SETTING_ROWS,
@@ -37,6 +39,7 @@ typedef enum tpw_setting_id {
     TPW_SETTING_BIND,
     TPW_SETTING_TIMEOUT,
     TPW_SETTING_JSON,
+    TPW_SETTING_METRICS_FILE,
     TPW_SETTING_DIGESTS,
     TPW_SETTING_QUIET,
     TPW_SETTING_LOG_LEVEL,
@@ -49,6 +52,7 @@ typedef enum tpw_setting_kind {
     TPW_KIND_TEXT,    /* char * */
     TPW_KIND_TEXTS,   /* tpw_texts: may be given several times */
     TPW_KIND_INT,     /* int64_t */
+    TPW_KIND_INTS,    /* tpw_ints: separated by commas */
     TPW_KIND_SECONDS, /* double */
     TPW_KIND_BOOL,    /* bool */
     TPW_KIND_CHOICE   /* int, an index into choices */
@@ -58,6 +62,7 @@ typedef enum tpw_setting_group {
     TPW_GROUP_MODEL = 1,
     TPW_GROUP_TEXT,
     TPW_GROUP_WORKER,
+    TPW_GROUP_BENCH,
     TPW_GROUP_OUTPUT
 } tpw_setting_group;
 
@@ -66,7 +71,7 @@ typedef struct tpw_setting {
     tpw_setting_kind kind;
     tpw_setting_group group;
     size_t offset; /* into tpw_values */
-    int64_t low;   /* INT, SECONDS */
+    int64_t low;   /* INT, INTS, SECONDS */
     int64_t high;
     const char *choices;  /* CHOICE: "f32|bf16" */
     const char *fallback; /* the default, as text; NULL: none */
@@ -78,6 +83,13 @@ typedef struct tpw_texts {
     char **data;
     size_t count;
 } tpw_texts;
+
+/* Never empty once the defaults stand. */
+#define TPW_INTS_MAX 16
+typedef struct tpw_ints {
+    int64_t data[TPW_INTS_MAX];
+    int count;
+} tpw_ints;
 
 typedef enum tpw_log_prefix { TPW_LOG_PREFIX_AUTO, TPW_LOG_PREFIX_NONE } tpw_log_prefix;
 
@@ -92,19 +104,22 @@ typedef struct tpw_values {
     char *prompts;
     tpw_texts prompt;
     int64_t max_tokens;
+    int64_t prompt_tokens;
+    int64_t repeat;
     bool ignore_eos;
-    int64_t batch;
+    tpw_ints batch; /* `run` has one */
     int64_t rows;
     int64_t chunk;
     int64_t page;
     int64_t pages;
     int64_t context;
     int compute; /* tpw_compute */
-    int64_t k;
-    int isa;  /* index into its choices; 0 is "auto" */
-    int bind; /* tpw_binding_mode */
+    tpw_ints k;  /* `run` has one */
+    int isa;     /* index into its choices; 0 is "auto" */
+    int bind;    /* tpw_binding_mode */
     double timeout;
     char *json;
+    char *metrics_file;
     bool digests;
     bool quiet;
     int log_level;  /* tpw_log_level */
@@ -129,6 +144,9 @@ tpw_status tpw_values_set_text(tpw_values *values, tpw_setting_id id, tpw_source
                                const char *text, tpw_error *err) TPW_MUST_CHECK;
 tpw_status tpw_values_set_json(tpw_values *values, tpw_setting_id id, const char *where, const json_t *value,
                                tpw_error *err) TPW_MUST_CHECK;
+
+/* The largest of a list. */
+int64_t tpw_ints_max(const tpw_ints *list);
 
 /* The text of a value as a flag would take it; "" for an unset one. *out is malloc'ed, the caller's to free; NULL when there is
  * no memory. */

@@ -11,6 +11,11 @@
 uint64_t tpw_plan_digest(const tpw_worker *worker, const tpw_layout *layout)
 {
     uint64_t plan = tpw_digest_key("plan"), sum = tpw_digest_term(plan, ~(uint64_t)0, (uint64_t)worker->step);
+    /* what the next plan will be made of: a slot or page lost on one rank shows here before it changes anything */
+    const int64_t held[] = {worker->sequences.running_count, worker->sequences.waiting_count,
+                            worker->sequences.ledger.slots_free, worker->sequences.ledger.pages_free};
+
+    sum += tpw_digest_block(tpw_digest_key("held"), held, TPW_I64, 1, 4, 0, 0, 0);
 
     for (int32_t i = 0; i < layout->batch.segment_count; i++) {
         const tpw_segment *s = &layout->batch.segments[i];
@@ -49,7 +54,7 @@ static const tpw_sequence *owner_of(const tpw_worker *w, const tpw_layout *l, in
 static tpw_status name_hidden(tpw_worker *w, const tpw_layout *l, tpw_error *err)
 {
     size_t layers = (size_t)w->config.layers, count = (size_t)l->groups * layers;
-    uint64_t *all = malloc((size_t)w->boot->size * count * sizeof *all);
+    uint64_t *all = malloc((size_t)w->boot->size * count * sizeof *all + 1);
     char odd[128];
     tpw_status st = TPW_OK;
 

@@ -141,8 +141,9 @@ static tpw_status take_tokens(tpw_worker *w, int32_t planned, const int32_t *bes
         TPW_TRY(tpw_events_push(&w->events, &event, err));
     }
     w->stats.output_tokens += a.tokens;
-    /* the certain rows stay, and one draft row for each token beyond the first; the last token has not been run */
-    w->buf.taken[planned] = p->rows + (a.tokens > 0 ? a.tokens - 1 : 0);
+    /* the certain rows stay, and one draft row for each token beyond the first; the last token has not been run, unless it
+     * was run and gave no number: that row stays at every K, since at K = 0 it is a certain one */
+    w->buf.taken[planned] = p->rows + a.tokens - (a.ended && a.why == TPW_FINISH_ERROR ? 0 : 1);
     if (a.ended)
         w->buf.over[(*over)++] = (tpw_over){s, a.why};
     return TPW_OK;
@@ -213,6 +214,19 @@ static tpw_status run_rows(tpw_worker *w, int32_t planned, tpw_error *err)
     return commit(w, planned, err);
 }
 
+/* A step without rows is compared too: a rank that has nothing to run while others have would leave them waiting. */
+static tpw_status agree_on_nothing(tpw_worker *w, tpw_error *err)
+{
+    const tpw_layout none = {0};
+    tpw_status st = tpw_pass_head(w->pass, NULL, 0, step_digest(w, &none), NULL, NULL, err);
+
+    if (st == TPW_ERR_DIVERGED)
+        return tpw_worker_name_difference(w, &none, err);
+    TPW_TRY(st);
+    w->stats.checks += w->settings.options.check == TPW_CHECK_STEP;
+    return TPW_OK;
+}
+
 /* What the scheduler may know of the running sequences. */
 static void list_candidates(tpw_worker *w)
 {
@@ -243,8 +257,7 @@ static tpw_status step(tpw_worker *w, bool *busy, tpw_error *err)
         prefill = prefill || w->buf.candidates[w->buf.planned[i].sequence].pos <
                                  w->sequences.running[w->buf.planned[i].sequence]->prompt;
     TPW_TRY(tpw_worker_check_rest(w, planned, err));
-    if (planned > 0)
-        TPW_TRY(run_rows(w, planned, err));
+    TPW_TRY(planned > 0 ? run_rows(w, planned, err) : agree_on_nothing(w, err));
     w->step++;
     w->stats.steps++;
     spent = tpw_clock_ns() - begin;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # End-to-end checks of the command: cli.sh CASE runs one of the functions case_CASE below in a folder of its own.
-# Environment: TPW_BIN, TPW_JSON_LINES (programs), TPW_POCKET (model), TPW_RUN (launcher script), MPIEXEC.
+# Environment: TPW_BIN, TPW_JSON_LINES (programs), TPW_EMBED (example), TPW_POCKET,
+# TPW_ODD (models, the second without MTP), TPW_RUN (launcher script), MPIEXEC.
 # SPDX-License-Identifier: Apache-2.0
 set -uo pipefail
 
@@ -33,6 +34,12 @@ ranks() {
   local count=$1
   shift
   timeout -k 5 90 "$MPIEXEC" -np "$count" --bind-to none "$TPW_BIN" --bind=none "$@"
+}
+
+bench_ranks() {
+  local count=$1
+  shift
+  timeout -k 5 90 "$MPIEXEC" -np "$count" --bind-to none "$TPW_BIN" bench --bind=none "$@"
 }
 
 # has FILE TEXT [TIMES]: lines with this text; at least one, or exactly TIMES.
@@ -92,10 +99,16 @@ case_help_is_printed_once() {
 }
 
 case_usage_errors_are_2() {
-  expect 2 ranks 2 --k 1
-  has err "not in this version" 1
-  expect 2 ranks 2 bench
-  has err '"bench" is neither a flag nor a command' 1
+  expect 2 ranks 2 --k 9
+  has err "--k: must be an integer in 0..8" 1
+  expect 2 ranks 2 --model "$TPW_ODD" --k 1
+  has err "no MTP weights" 1
+  expect 2 bench_ranks 2 --model "$TPW_ODD" --k 0,1 --batch 1
+  has err "no MTP weights" 1
+  expect 2 ranks 2 verify
+  has err '"verify" is neither a flag nor a command' 1
+  expect 2 bench_ranks 2 --prompt x
+  has err "--prompt is not a flag of tpworker bench" 1
   expect 2 "$TPW_BIN" --batch 0
   printf '{"text": "a"}\n{"text": "b", "maxtokens": 3}\n' >p.jsonl
   expect 2 ranks 2 --prompts p.jsonl
@@ -124,6 +137,89 @@ case_two_ranks_agree() {
   [ "$(json two.jsonl @summary.digest)" = "$(json one.jsonl @summary.digest)" ] || fail "digests differ"
   [ "$(json two.jsonl @result.ids @result.digest | sort)" = "$(json one.jsonl @result.ids @result.digest | sort)" ] ||
     fail "tokens differ"
+}
+
+# K changes speed, never what comes out; the drafts are counted and shown.
+case_drafts_leave_no_trace() {
+  two_prompts
+  expect 0 ranks 2 --prompts p.jsonl --ignore-eos --k 3 --batch 2 --json three.jsonl
+  has out "drafts   K=3: " 1
+  json three.jsonl summary.k=3 summary.drafts? summary.draft_tokens? summary.accepted_tokens? summary.output_tokens=25
+  expect 0 ranks 2 --prompts p.jsonl --ignore-eos --k 0 --json none.jsonl
+  has out "drafts" 0
+  json none.jsonl summary.k=0 summary.drafts=0 "summary.drafted_at=[]"
+  [ "$(json three.jsonl @summary.digest)" = "$(json none.jsonl @summary.digest)" ] || fail "digests differ"
+  [ "$(json three.jsonl @result.ids | sort)" = "$(json none.jsonl @result.ids | sort)" ] || fail "tokens differ"
+  # nothing given: a newcomer sees drafts
+  expect 0 ranks 2 --max-tokens 4
+  has out "drafts   K=2: " 1
+}
+
+case_bench_small() {
+  expect 0 bench_ranks 2 --k 0,2 --batch 1,2 --max-tokens 8 --repeat 1 --json b.jsonl
+  has out "2 ranks, host (" 1
+  has out "digests  all cells agree (4 sequences compared)" 1
+  json b.jsonl run#1 cell#4 bench#1 bench.agree=true bench.exit=0 bench.compared=4 cell.different=0 cell.runs=1 cell.digest?
+  [ "$(json b.jsonl @cell.k | tr '\n' ' ')" = "0 0 2 2 " ] || fail "not the cells asked for"
+  [ "$(json b.jsonl @cell.digest | sort -u | wc -l)" -eq 1 ] || fail "digests differ"
+}
+
+case_bench_of_other_models() {
+  expect 0 bench_ranks 2 --k 0,1 --batch 1,2 --prompt-tokens 3 --max-tokens 3 --repeat 1
+  has out "digests  all cells agree (4 sequences compared)" 1
+  # ids instead of text, one rank, no drafts, one token: nothing to compare but two repeats
+  expect 0 "$TPW_BIN" bench --bind none --dummy qwen3.5-0.8b --layers 4 --vocab 500 --k 0 --batch 2 --max-tokens 1 \
+    --prompt-tokens 3 --repeat 2
+  has out "digests  all cells agree (2 sequences compared)" 1
+  # a model without MTP is measured at K = 0 by default
+  expect 0 "$TPW_BIN" bench --bind none --model "$TPW_ODD" --batch 1 --max-tokens 2 --repeat 1 --json odd.jsonl
+  has out "nothing to compare" 1
+  json odd.jsonl cell#1 cell.k=0 bench.agree=null
+  expect 2 "$TPW_BIN" bench --bind none --context 10 --k 0 --batch 1
+  has err "exceed" 1
+}
+
+case_metrics_file() {
+  expect 0 ranks 2 --prompt "The sea" --max-tokens 6 --k 2 --ignore-eos --metrics-file m.prom
+  has m.prom 'tpworker_generation_tokens_total{rank="0"} 6' 1
+  has m.prom 'tpworker_request_success_total{rank="0",finished_reason="length"} 1' 1
+  # every line is a comment or NAME{LABELS} NUMBER
+  [ "$(grep -cvE '^# (HELP|TYPE) tpworker_[a-z0-9_]+ .+$|^tpworker_[a-z_]+\{rank="0"[^{}]*\} [0-9.e+-]+$' m.prom)" -eq 0 ] ||
+    fail "not in the exposition format"
+  [ "$(ls m.prom*)" = m.prom ] || fail "something is left beside the file"
+  # it cannot be written: the run goes on, one warning, 74 at the end
+  expect 74 ranks 2 --prompt "The sea" --max-tokens 6 --metrics-file nowhere/m.prom
+  has err "the run goes on" 1
+  has out "all 2 ranks agree" 1
+}
+
+# The example speaks for itself: two sequences of four run to their end beside a cancelled one.
+case_embed_example() {
+  expect 0 timeout -k 5 90 "$MPIEXEC" -np 2 --bind-to none "$TPW_EMBED" "$TPW_POCKET"
+  has out ": length after 12 tokens" 3
+  has out "102: cancelled after " 1
+  has out "100: token " 12
+  has out "steps " 1
+  has out "rank 1 on host (" 1
+  expect 1 timeout -k 5 90 "$MPIEXEC" -np 2 --bind-to none "$TPW_EMBED" nowhere
+  has err "embed: load: ERR_MISSING: "
+  expect 2 "$TPW_EMBED"
+}
+
+# A long prompt tells how far it has come.
+case_long_prompt_shows_progress() {
+  { printf '{"ids": ['; for i in $(seq 2999); do printf '%d,' $((i % 2000)); done; printf '5], "max_tokens": 1}\n'; } >p.jsonl
+  # a row a step: slow enough for a line in any case
+  timeout -k 5 90 "$MPIEXEC" -np 2 --bind-to none "$TPW_BIN" --bind=none --prompts p.jsonl --rows 1 --batch 1 >out 2>err &
+  child=$!
+  for _ in $(seq 300); do
+    grep -q "of 3000 prompt tokens" err && break
+    sleep 0.1
+  done
+  has err "of 3000 prompt tokens"
+  kill "$child"
+  wait "$child"
+  child=
 }
 
 case_more_prompts_than_sequences() {
@@ -232,7 +328,7 @@ case_launcher_script() {
   has err "tpworker --max-tokens 1" 1
   expect 66 "$TPW_RUN" --hostfile nowhere
   expect 2 "$TPW_RUN" -n 3
-  expect 2 "$TPW_RUN" --k 1
+  expect 2 "$TPW_RUN" --k 9
   TPWORKER_BIN=/nonexistent expect 66 "$TPW_RUN"
 }
 

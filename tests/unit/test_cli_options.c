@@ -1,6 +1,7 @@
 /* Tests of the settings: every flag, variable and key, what wins, and what is refused. SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/options.h"
@@ -70,7 +71,11 @@ Test(options, defaults_are_the_documented_ones)
     cr_assert_null(c.values.json);
     cr_assert_eq(c.values.prompt.count, 0u);
     cr_assert_eq(c.values.max_tokens, 128);
-    cr_assert_eq(c.values.batch, 8);
+    cr_assert_eq(c.values.batch.count, 1);
+    cr_assert_eq(c.values.batch.data[0], 8);
+    cr_assert_eq(c.values.k.count, 1);
+    cr_assert_eq(c.values.k.data[0], 0);
+    cr_assert_null(c.values.metrics_file);
     cr_assert_eq(c.values.rows, 256);
     cr_assert_eq(c.values.chunk, 256);
     cr_assert_eq(c.values.page, 64);
@@ -96,7 +101,8 @@ Test(options, every_flag_is_taken)
     accept(
         "run|--dummy|qwen3.5-4b|--layers=4|--vocab|512|--prompt|a b|--prompt=c|--max-tokens|7|--ignore-eos|--batch=2|"
         "--rows|9|--chunk|5|--page|16|--pages|40|--context|99|--compute=f32|--k=0|--isa=baseline|--bind|strict|"
-        "--timeout=2.5|--json|-|--digests|--quiet|--log-level=debug|--log-prefix=none|--report-dir|/r",
+        "--timeout=2.5|--json|-|--metrics-file|m.prom|--digests|--quiet|--log-level=debug|--log-prefix=none|--report-"
+        "dir|/r",
         &c);
     const tpw_values *v = &c.values;
     cr_assert_str_eq(v->dummy, "qwen3.5-4b");
@@ -107,7 +113,8 @@ Test(options, every_flag_is_taken)
     cr_assert_str_eq(v->prompt.data[1], "c");
     cr_assert_eq(v->max_tokens, 7);
     cr_assert(v->ignore_eos);
-    cr_assert_eq(v->batch, 2);
+    cr_assert_eq(v->batch.data[0], 2);
+    cr_assert_str_eq(v->metrics_file, "m.prom");
     cr_assert_eq(v->rows, 9);
     cr_assert_eq(v->chunk, 5);
     cr_assert_eq(v->page, 16);
@@ -160,7 +167,7 @@ Test(options, flags_win_over_environment_over_file_over_defaults)
     tpw_command c;
     environment = set;
     accept("--chunk=32|--ignore-eos=off", &c);
-    cr_assert_eq(c.values.batch, 2);
+    cr_assert_eq(c.values.batch.data[0], 2);
     cr_assert_eq(c.values.source[TPW_SETTING_BATCH], TPW_SOURCE_FILE);
     cr_assert_eq(c.values.rows, 21);
     cr_assert_eq(c.values.source[TPW_SETTING_ROWS], TPW_SOURCE_ENVIRONMENT);
@@ -179,8 +186,9 @@ Test(options, flags_win_over_environment_over_file_over_defaults)
 /* Names are made by rule: every setting answers to its variable and its key. */
 Test(options, every_setting_has_a_variable_and_a_key)
 {
-    static const char *const sample[] = {[TPW_KIND_TEXT] = "t",    [TPW_KIND_TEXTS] = "t",  [TPW_KIND_INT] = "1",
-                                         [TPW_KIND_SECONDS] = "1", [TPW_KIND_BOOL] = "yes", [TPW_KIND_CHOICE] = "none"};
+    static const char *const sample[] = {
+        [TPW_KIND_TEXT] = "t",    [TPW_KIND_TEXTS] = "t",  [TPW_KIND_INT] = "1",      [TPW_KIND_INTS] = "1",
+        [TPW_KIND_SECONDS] = "1", [TPW_KIND_BOOL] = "yes", [TPW_KIND_CHOICE] = "none"};
     for (int id = 0; id < TPW_SETTING_COUNT; id++) {
         const tpw_setting *s = tpw_setting_get((tpw_setting_id)id);
         char name[TPW_SETTING_NAME_MAX];
@@ -190,7 +198,7 @@ Test(options, every_setting_has_a_variable_and_a_key)
         for (char *at = expected; *at != '\0'; at++)
             *at = *at == '-' ? '_' : (char)toupper((unsigned char)*at);
         cr_assert_str_eq(name, expected);
-        if (id == TPW_SETTING_K || id == TPW_SETTING_LAYERS || id == TPW_SETTING_VOCAB || id == TPW_SETTING_ROWS ||
+        if (id == TPW_SETTING_LAYERS || id == TPW_SETTING_VOCAB || id == TPW_SETTING_ROWS ||
             id == TPW_SETTING_LOG_LEVEL || id == TPW_SETTING_COMPUTE || id == TPW_SETTING_ISA)
             continue; /* not free to take the sample */
         char entry[128];
@@ -232,7 +240,9 @@ Test(options, bad_values_name_flag_range_and_find)
 
 Test(options, words_and_unknown_flags_are_usage_errors)
 {
-    refuse("bench", TPW_ERR_ARGUMENT, "bench|run");
+    refuse("verify", TPW_ERR_ARGUMENT, "verify|run|bench");
+    refuse("--batch=2|bench", TPW_ERR_ARGUMENT, "\"bench\"");
+    refuse("bench|run", TPW_ERR_ARGUMENT, "\"run\"");
     refuse("--batch=2|run", TPW_ERR_ARGUMENT, "\"run\"");
     refuse("run|again", TPW_ERR_ARGUMENT, "\"again\"");
     refuse("--|run", TPW_ERR_ARGUMENT, "\"run\"");
@@ -250,14 +260,96 @@ Test(options, words_and_unknown_flags_are_usage_errors)
 
 Test(options, what_must_fit_together_does)
 {
-    refuse("--k=1", TPW_ERR_UNSUPPORTED, "--k 1|not in this version");
     refuse("--k=9", TPW_ERR_ARGUMENT, "--k|0..8");
     refuse("--page=48", TPW_ERR_ARGUMENT, "--page 48|power of two");
     refuse("--rows=7", TPW_ERR_ARGUMENT, "--rows 7|--batch 8");
+    refuse("--rows=23|--k=2", TPW_ERR_ARGUMENT, "--rows 23|--batch 8|--k 2|24");
+    refuse("--k=0,2", TPW_ERR_ARGUMENT, "--k|2 numbers|bench");
+    refuse("--batch=1,2,3", TPW_ERR_ARGUMENT, "--batch|3 numbers|bench");
     refuse("--layers=2", TPW_ERR_ARGUMENT, "--layers|--dummy");
     refuse("--vocab=2|--model=/m", TPW_ERR_ARGUMENT, "--vocab|--dummy");
     refuse("--model=/m|--dummy=qwen3.5-4b", TPW_ERR_ARGUMENT, "--model|--dummy|exclude");
     refuse("--prompts=p|--prompt=x", TPW_ERR_ARGUMENT, "--prompts|--prompt|exclude");
+}
+
+Test(options, rows_grow_with_k_unless_they_are_set)
+{
+    tpw_command c;
+    accept("--k=8|--batch=100", &c);
+    cr_assert_eq(c.values.rows, 900);
+    cr_assert_eq(c.values.source[TPW_SETTING_ROWS], TPW_SOURCE_DEFAULT);
+    tpw_command_fini(&c);
+    accept("--k=2|--batch=8|--rows=24", &c);
+    cr_assert_eq(c.values.rows, 24);
+    tpw_command_fini(&c);
+    accept("--k=2", &c);
+    cr_assert_eq(c.values.rows, 256, "enough already");
+    tpw_command_fini(&c);
+}
+
+static void assert_ints(const tpw_ints *list, const char *expected)
+{
+    char text[128] = "";
+    for (int i = 0; i < list->count; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%lld", i > 0 ? "," : "", (long long)list->data[i]);
+    cr_assert_str_eq(text, expected);
+}
+
+Test(options, bench_takes_lists_and_has_its_own_defaults)
+{
+    tpw_command c;
+    accept("bench", &c);
+    cr_assert_eq(c.action, TPW_ACTION_BENCH);
+    assert_ints(&c.values.k, "0,1,2,3,4");
+    assert_ints(&c.values.batch, "1,4,16");
+    cr_assert_eq(c.values.max_tokens, 64);
+    cr_assert_eq(c.values.prompt_tokens, 32);
+    cr_assert_eq(c.values.repeat, 3);
+    tpw_command_fini(&c);
+    static const char *const set[] = {"TPWORKER_BATCH=3,1", "TPWORKER_PROMPT=x", "TPWORKER_REPEAT=9", NULL};
+    environment = set;
+    accept("bench|--k=0,8|--max-tokens=5|--prompt-tokens=6|--print-config", &c);
+    cr_assert_eq(c.action, TPW_ACTION_PRINT_CONFIG);
+    assert_ints(&c.values.k, "0,8");
+    assert_ints(&c.values.batch, "3,1");
+    cr_assert_eq(c.values.max_tokens, 5);
+    cr_assert_eq(c.values.repeat, 9);
+    char *shown = tpw_values_show(&c.values, TPW_SETTING_K);
+    cr_assert_str_eq(shown, "0,8");
+    free(shown);
+    tpw_command_fini(&c);
+    environment = NULL;
+    accept("bench|--batch=500,1000", &c);
+    cr_assert_eq(c.values.rows, 5000, "the largest batch times the largest K + 1");
+    tpw_command_fini(&c);
+    accept("bench|--k=0,1,2,3,4,5,6,7,8,0,1,2,3,4,5,6", &c);
+    cr_assert_eq(c.values.k.count, TPW_INTS_MAX);
+    tpw_command_fini(&c);
+    refuse("bench|--k=0,1,2,3,4,5,6,7,8,0,1,2,3,4,5,6,7", TPW_ERR_ARGUMENT, "--k|16");
+    refuse("bench|--k=0,", TPW_ERR_ARGUMENT, "--k");
+    refuse("bench|--k=,1", TPW_ERR_ARGUMENT, "--k");
+    refuse("bench|--k=1,,2", TPW_ERR_ARGUMENT, "--k");
+    refuse("bench|--k=1, 2", TPW_ERR_ARGUMENT, "--k");
+    refuse("bench|--k=1;2", TPW_ERR_ARGUMENT, "--k");
+    refuse("bench|--k=0,9", TPW_ERR_ARGUMENT, "--k|0..8");
+    refuse("bench|--batch=1,0", TPW_ERR_ARGUMENT, "--batch|1..4096");
+    refuse("bench|--repeat=0", TPW_ERR_ARGUMENT, "--repeat");
+}
+
+/* What would be ignored in silence is refused. */
+Test(options, flags_of_the_other_command_are_refused)
+{
+    static const char *const run_only[] = {"--prompt=x", "--prompts=f", "--ignore-eos", "--digests",
+                                           "--metrics-file=m"};
+    for (size_t i = 0; i < sizeof run_only / sizeof run_only[0]; i++) {
+        char line[64];
+        char name[32];
+        snprintf(line, sizeof line, "bench|%s", run_only[i]);
+        snprintf(name, sizeof name, "%.*s|bench", (int)strcspn(run_only[i], "="), run_only[i]);
+        refuse(line, TPW_ERR_ARGUMENT, name);
+    }
+    refuse("--repeat=2", TPW_ERR_ARGUMENT, "--repeat|run");
+    refuse("run|--prompt-tokens=2", TPW_ERR_ARGUMENT, "--prompt-tokens|run");
 }
 
 /* A flag also displaces the variable of the setting that it excludes. */
@@ -308,7 +400,11 @@ Test(options, config_files_are_strict)
         {"[]", "c.json"},
         {"", "c.json|empty"},
         {"{\"model\": \"/m\", \"dummy\": \"qwen3.5-4b\"}", "exclude"},
-        {"{\"k\": 2}", NULL},
+        {"{\"k\": 9}", "c.json|\"k\"|0..8"},
+        {"{\"k\": []}", "\"k\"|0..8|list"},
+        {"{\"k\": [1, \"2\"]}", "\"k\"|0..8|list"},
+        {"{\"k\": [1, 9]}", "\"k\"|0..8"},
+        {"{\"k\": [0, 1]}", "--k|bench"},
     };
     temp_folder temp;
     temp_make(&temp);
@@ -316,7 +412,7 @@ Test(options, config_files_are_strict)
         char line[600];
         temp_write_text(&temp, "c.json", bad[i].text);
         snprintf(line, sizeof line, "--config=%s", temp_path(&temp, "c.json"));
-        refuse(line, bad[i].parts ? TPW_ERR_ARGUMENT : TPW_ERR_UNSUPPORTED, bad[i].parts ? bad[i].parts : "--k");
+        refuse(line, TPW_ERR_ARGUMENT, bad[i].parts);
     }
     char line[600];
     snprintf(line, sizeof line, "--config=%s", temp_path(&temp, "absent.json"));
@@ -389,6 +485,6 @@ Test(options, help_names_every_flag_and_exit_code)
                                         "(default 128)", "  75  ",         "  65  "};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         cr_assert_not_null(strstr(text, parts[i]), "%s", parts[i]);
-    cr_assert_null(strstr(text, "bench"));
+    cr_assert_not_null(strstr(text, "tpworker bench"));
     free(text);
 }

@@ -107,15 +107,15 @@ Test(output, the_summary_claims_agreement_only_of_several_ranks)
     tpw_summary s = {.prompts = 3,
                      .finished = 3,
                      .digested = 3,
-                     .prompt_tokens = 100,
-                     .output_tokens = 50,
+                     .stats = {.prompt_tokens = 100,
+                               .output_tokens = 50,
+                               .steps = 10,
+                               .step_ns = 3000000000,
+                               .prefill_ns = 1000000000,
+                               .checks = 77},
                      .decode_tokens = 40,
-                     .steps = 10,
                      .seconds = 3,
-                     .prefill_seconds = 1,
-                     .decode_seconds = 2,
                      .digest = 0xABCDEF,
-                     .checks = 77,
                      .ranks = ranks,
                      .size = 2};
     tpw_sink sink;
@@ -126,6 +126,7 @@ Test(output, the_summary_claims_agreement_only_of_several_ranks)
     cr_assert_not_null(strstr(text, "digest   0000000000abcdef  all 2 ranks agree (77 checks)\n"), "%s", text);
     cr_assert_not_null(strstr(text, "prefill 100.0 tokens/s, decode 20.0 tokens/s"), "%s", text);
     cr_assert_not_null(strstr(text, " 1.0 2.5\n"), "%s", text);
+    cr_assert_null(strstr(text, "drafts"), "%s", text);
     s.size = 1;
     s.digested = 2;
     tpw_output_summary(&sink, &s);
@@ -133,10 +134,49 @@ Test(output, the_summary_claims_agreement_only_of_several_ranks)
     cr_assert_null(strstr(text, "agree"), "%s", text);
     cr_assert_not_null(strstr(text, "of 2 of 3 prompts"), "%s", text);
     s.digested = 0;
-    s.decode_seconds = 0;
+    s.stats.step_ns = s.stats.prefill_ns;
     tpw_output_summary(&sink, &s);
     taken(&sink, text, sizeof text);
     cr_assert_not_null(strstr(text, "none"), "%s", text);
     cr_assert_null(strstr(text, "nan"), "%s", text);
+    tpw_sink_fini(&sink);
+}
+
+/* Numbers worked out by hand: 801 / 1234, 444 / 617, 357 / 617, 1 + 801 / 617. */
+Test(output, the_drafts_line_counts_by_position)
+{
+    tpw_rank_info rank = {0};
+    tpw_summary s = {.ranks = &rank, .size = 1, .k = 2};
+    s.stats = (tpw_stats){.drafts = 617,
+                          .draft_tokens = 1234,
+                          .accepted_tokens = 801,
+                          .drafted_at = {617, 617},
+                          .accepted_at = {444, 357}};
+    tpw_sink sink;
+    char text[1024];
+    tpw_sink_init_fd(&sink, 1, "x");
+    tpw_output_summary(&sink, &s);
+    taken(&sink, text, sizeof text);
+    cr_assert_not_null(strstr(text, "drafts   K=2: 1234 drafted, 801 accepted (64.9 %), by position 72 % 58 %, "
+                                    "2.30 tokens a step\n"),
+                       "%s", text);
+    cr_assert_null(strstr(text, "warning"), "%s", text);
+    s.stats = (tpw_stats){.drafts = 50, .draft_tokens = 100, .drafted_at = {50, 50}};
+    tpw_output_summary(&sink, &s);
+    taken(&sink, text, sizeof text);
+    cr_assert_null(strstr(text, "warning"), "100 may be chance: %s", text);
+    s.stats.draft_tokens = 101;
+    tpw_output_summary(&sink, &s);
+    taken(&sink, text, sizeof text);
+    cr_assert_not_null(strstr(text, "warning"), "%s", text);
+    cr_assert_not_null(strstr(text, "check mtp.* weights"), "%s", text);
+    s.stats.accepted_tokens = 1;
+    tpw_output_summary(&sink, &s);
+    taken(&sink, text, sizeof text);
+    cr_assert_null(strstr(text, "warning"), "%s", text);
+    s.stats = (tpw_stats){0};
+    tpw_output_summary(&sink, &s);
+    taken(&sink, text, sizeof text);
+    cr_assert_not_null(strstr(text, "K=2: 0 drafted, 0 accepted (0.0 %), 1.00 tokens a step\n"), "%s", text);
     tpw_sink_fini(&sink);
 }

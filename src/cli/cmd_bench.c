@@ -1,0 +1,405 @@
+/* Measures every K and batch in turn: a worker for each K stays loaded, and the repeats go round all cells, so that noise
+ * hits all of them alike. SPDX-License-Identifier: Apache-2.0 */
+#include "cli/cmd_bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/checked.h"
+#include "base/digest.h"
+#include "cli/bench.h"
+#include "cli/exit.h"
+#include "cli/jsonl.h"
+#include "cli/output.h"
+#include "cli/prompts.h"
+#include "cli/results.h"
+#include "cli/stop.h"
+
+#define CELLS_MAX   (TPW_INTS_MAX * TPW_INTS_MAX)
+#define WARM_TOKENS 4 /* of a run before the first one, which touches all memory */
+
+/* All that a bench holds. What is rank 0's is empty elsewhere. */
+typedef struct bench {
+    tpw_session session;
+    const tpw_values *values;
+    tpw_outcome *out;
+    tpw_ints k;                        /* those that the model can do */
+    tpw_worker *workers[TPW_INTS_MAX]; /* one for each K, with room for the largest batch */
+    tpw_model_info info;
+    tpw_bench_cell cells[CELLS_MAX]; /* K outermost */
+    int count;
+    int32_t batch_max;
+    /* rank 0 */
+    int32_t *ids;      /* [batch_max, prompt_tokens] */
+    uint64_t *digests; /* [batch_max]: of the run being made */
+    tpw_bench_reference reference;
+    int runs;
+    bool stopped;
+} bench;
+
+/* One run of a cell, as its rank 0 sees it. */
+typedef struct trial {
+    tpw_worker *worker;
+    int32_t batch;
+    int32_t max_tokens;
+    tpw_results results;
+    tpw_status own; /* what went wrong on this rank alone while stepping */
+    tpw_error own_error;
+} trial;
+
+static tpw_status no_memory(tpw_error *err)
+{
+    return tpw_fail(err, TPW_ERR_MEMORY, "no memory for the cells of the bench");
+}
+
+static int64_t last_position(const tpw_values *v)
+{
+    return v->prompt_tokens + v->max_tokens;
+}
+
+/* Which K there are. Of the default ones those above 0 are left out when the model cannot; of given ones load complains. */
+static tpw_status choose_k(bench *b, tpw_error *err)
+{
+    bool mtp = true;
+    b->k = b->values->k;
+    if (b->values->source[TPW_SETTING_K] == TPW_SOURCE_DEFAULT)
+        TPW_TRY(tpw_session_find_mtp(&b->session, &mtp, err));
+    if (!mtp)
+        b->k = (tpw_ints){.data = {0}, .count = 1};
+    return TPW_OK;
+}
+
+static tpw_status make_cells(bench *b, tpw_error *err)
+{
+    const tpw_ints *batch = &b->values->batch;
+    for (int k = 0; k < b->k.count; k++) {
+        for (int i = 0; i < batch->count; i++) {
+            tpw_bench_cell *cell = &b->cells[b->count++];
+            *cell = (tpw_bench_cell){.k = (int32_t)b->k.data[k], .batch = (int32_t)batch->data[i]};
+            cell->samples = calloc((size_t)b->values->repeat, sizeof *cell->samples);
+            if (!cell->samples)
+                return no_memory(err);
+        }
+    }
+    return TPW_OK;
+}
+
+static tpw_status load(bench *b, tpw_error *err)
+{
+    int64_t context = last_position(b->values);
+    for (int i = 0; i < b->k.count; i++) {
+        tpw_options options;
+        tpw_session_options(&b->session, &options);
+        options.draft_max = (int32_t)b->k.data[i];
+        options.sequences_max = b->batch_max;
+        if (b->values->context == 0)
+            options.context_max = (int32_t)context;
+        TPW_TRY(tpw_session_start(&b->session, &options, &b->workers[i], err));
+    }
+    tpw_worker_model_info(b->workers[0], &b->info);
+    return tpw_session_ranks(&b->session, b->workers[0], err);
+}
+
+/* Text where there is a tokenizer, so that drafts are accepted as in earnest; else hashed ids. */
+static tpw_status fill_prompts(bench *b, tpw_error *err)
+{
+    uint64_t key = tpw_digest_key("bench");
+    size_t each = (size_t)b->values->prompt_tokens;
+    size_t all;
+    int32_t *text = NULL;
+    size_t count = 0;
+    size_t bytes;
+    if (!tpw_mul_size(each, (size_t)b->batch_max, &all) || !tpw_mul_size(all, sizeof *b->ids, &bytes))
+        return no_memory(err);
+    b->ids = malloc(bytes);
+    b->digests = calloc((size_t)b->batch_max, sizeof *b->digests);
+    b->reference.digests = calloc((size_t)b->batch_max, sizeof *b->reference.digests);
+    if (!b->ids || !b->digests || !b->reference.digests)
+        return no_memory(err);
+    if (b->session.tokenizer) {
+        const char *passage = tpw_prompts_passage();
+        TPW_TRY(tpw_tokenizer_encode(b->session.tokenizer, passage, strlen(passage), &text, &count, err));
+    }
+    for (size_t i = 0; i < all; i++) {
+        size_t sequence = i / each;
+        uint64_t hashed = tpw_digest_term(key, i, 0) % (uint64_t)b->info.vocab;
+        /* sequences begin at different places and go round */
+        b->ids[i] = count > 0 ? text[(sequence * 11 + i % each) % count] : (int32_t)hashed;
+        if (b->ids[i] >= b->info.vocab)
+            b->ids[i] = (int32_t)hashed; /* a tokenizer that knows more than its model */
+    }
+    free(text);
+    return TPW_OK;
+}
+
+static void say_head(bench *b)
+{
+    const tpw_values *v = b->values;
+    const tpw_rank_info *ranks = b->session.ranks;
+    int cpus = tpw_bench_cpus(ranks[0].cpus_obtained);
+    char shown[160] = "CPUs unknown";
+    if (cpus > 0)
+        snprintf(shown, sizeof shown, "%d CPUs each (rank 0: %s)", cpus, ranks[0].cpus_obtained);
+    tpw_sink_printf(&b->out->people,
+                    "bench    %lld prompt and %lld output tokens a sequence, median of %lld runs, %s compute; "
+                    "%d ranks, %s, %s\n",
+                    (long long)v->prompt_tokens, (long long)v->max_tokens, (long long)v->repeat,
+                    v->compute == TPW_COMPUTE_F32 ? "F32" : "BF16", b->out->size, ranks[0].device, shown);
+    tpw_output_model(&b->out->people, &b->info);
+    tpw_sink_flush(&b->out->people);
+}
+
+/* Rank 0, after loading. */
+static tpw_status begin(bench *b, tpw_error *err)
+{
+    TPW_TRY(fill_prompts(b, err));
+    if (!b->values->quiet)
+        say_head(b);
+    tpw_jsonl_run(&b->out->json, b->values, &b->info, b->session.ranks, b->out->size);
+    return TPW_OK;
+}
+
+static tpw_status admit(const bench *b, const trial *t, tpw_error *err)
+{
+    for (int32_t i = 0; i < t->batch; i++) {
+        tpw_request request = {.size = sizeof request,
+                               .id = (uint64_t)i,
+                               .ids = b->ids + (size_t)i * (size_t)b->values->prompt_tokens,
+                               .count = (int32_t)b->values->prompt_tokens,
+                               .max_tokens = t->max_tokens,
+                               .ignore_eos = true};
+        TPW_TRY(tpw_worker_admit(t->worker, &request, err));
+    }
+    return TPW_OK;
+}
+
+/* Keeps the first failure. */
+static void note_own(trial *t, tpw_status st, const tpw_error *err)
+{
+    if (st == TPW_OK || t->own != TPW_OK)
+        return;
+    t->own = st;
+    t->own_error = *err;
+}
+
+static void take_events(const bench *b, trial *t)
+{
+    tpw_event event;
+    while (tpw_worker_poll(t->worker, &event)) {
+        tpw_error own = {0};
+        if (b->out->rank == 0)
+            note_own(t, tpw_results_take(&t->results, &event, &own), &own);
+    }
+}
+
+/* Rank 0 between steps. */
+static tpw_status lead(bench *b, trial *t, const tpw_bench_cell *cell, tpw_error *err)
+{
+    if (!b->stopped && (tpw_stop_signal() != 0 || tpw_session_reader_gone(&b->session) || t->own != TPW_OK)) {
+        b->stopped = true;
+        return tpw_worker_stop(t->worker, err);
+    }
+    if (!b->values->quiet)
+        tpw_progress_say(&b->session.progress, "bench, run %d of %d: K = %d, batch %d, %zu of %d sequences finished",
+                         b->runs + 1, b->count * (int)b->values->repeat, cell->k, t->batch, t->results.finished,
+                         t->batch);
+    return TPW_OK;
+}
+
+static tpw_status step_all(bench *b, trial *t, const tpw_bench_cell *cell, tpw_bench_sample *sample, tpw_error *err)
+{
+    tpw_stats before;
+    tpw_stats after;
+    bool busy = true;
+    tpw_worker_stats(t->worker, &before);
+    while (busy) {
+        if (b->out->rank == 0)
+            TPW_TRY(lead(b, t, cell, err));
+        TPW_TRY(tpw_worker_step(t->worker, &busy, err));
+        tpw_worker_stats(t->worker, &after);
+        tpw_bench_add_step(sample, &before, &after);
+        before = after;
+        b->out->step = after.steps;
+        take_events(b, t);
+    }
+    return TPW_OK;
+}
+
+/* Rank 0: did every sequence do all of its work? */
+static tpw_status check_trial(bench *b, const trial *t, tpw_error *err)
+{
+    if (t->own != TPW_OK) {
+        *err = t->own_error;
+        return t->own;
+    }
+    if (tpw_session_reader_gone(&b->session))
+        TPW_TRY(tpw_sink_drain(&b->out->people, 0, err));
+    TPW_TRY(tpw_sink_drain(&b->out->json, 0, err));
+    if (b->stopped)
+        return tpw_fail(err, TPW_ERR_STOPPED, "stopped by %s in run %d of %d", tpw_session_signal_name(), b->runs + 1,
+                        b->count * (int)b->values->repeat);
+    for (int32_t i = 0; i < t->batch; i++) {
+        const tpw_result *r = &t->results.data[i];
+        if (!r->finished || r->finish != TPW_FINISH_LENGTH)
+            return tpw_fail(err, TPW_ERR_SEQUENCE, "sequence %d ended with \"%s\" after %d tokens", i,
+                            tpw_result_finish_name(r), r->count);
+        b->digests[i] = tpw_result_digest(r);
+    }
+    return TPW_OK;
+}
+
+/* Collective. One run; *sample is set when it went through. Leaves `broken` when the ranks have parted. */
+static tpw_status run_cell(bench *b, tpw_worker *worker, const tpw_bench_cell *cell, int32_t batch, int32_t max_tokens,
+                           tpw_bench_sample *sample, tpw_error *err)
+{
+    trial t = {.worker = worker, .batch = batch, .max_tokens = max_tokens};
+    tpw_error own = {0};
+    tpw_status st = TPW_OK;
+    if (b->out->rank == 0) {
+        st = tpw_results_init(&t.results, (size_t)batch, NULL, &own);
+        if (st == TPW_OK)
+            st = admit(b, &t, &own);
+        note_own(&t, st, &own); /* the others learn it below, after a step that does nothing */
+    }
+    b->out->broken = true;
+    st = step_all(b, &t, cell, sample, err);
+    if (st == TPW_OK) {
+        b->out->broken = false;
+        st = b->out->rank == 0 ? check_trial(b, &t, err) : TPW_OK;
+        st = tpw_session_agree(&b->session, st, err);
+    }
+    tpw_results_fini(&t.results);
+    return st;
+}
+
+static tpw_worker *worker_of(const bench *b, int cell)
+{
+    return b->workers[cell / b->values->batch.count];
+}
+
+static tpw_status measure(bench *b, tpw_error *err)
+{
+    int32_t tokens = (int32_t)b->values->max_tokens;
+    for (int i = 0; i < b->count; i += b->values->batch.count) {
+        tpw_bench_sample ignored = {0};
+        int32_t few = tokens < WARM_TOKENS ? tokens : WARM_TOKENS;
+        TPW_TRY(run_cell(b, worker_of(b, i), &b->cells[i], 1, few, &ignored, err));
+    }
+    for (int64_t repeat = 0; repeat < b->values->repeat; repeat++) {
+        for (int i = 0; i < b->count; i++) {
+            tpw_bench_cell *cell = &b->cells[i];
+            tpw_bench_sample sample = {0};
+            TPW_TRY(run_cell(b, worker_of(b, i), cell, cell->batch, tokens, &sample, err));
+            cell->samples[cell->count++] = sample;
+            b->runs++;
+            if (b->out->rank == 0)
+                tpw_bench_compare(&b->reference, cell, b->digests);
+        }
+    }
+    return TPW_OK;
+}
+
+/* Rank 0: do all cells agree? */
+static tpw_status verdict(const bench *b, int64_t *compared, tpw_error *err)
+{
+    *compared = 0;
+    for (int i = 0; i < b->count; i++)
+        *compared += b->cells[i].compared;
+    for (int i = 0; i < b->count; i++)
+        if (b->cells[i].different > 0)
+            return tpw_fail(err, TPW_ERR_DIVERGED,
+                            "K = %d, batch %d: %lld of %lld sequences have another digest than in the first run that "
+                            "had them",
+                            b->cells[i].k, b->cells[i].batch, (long long)b->cells[i].different,
+                            (long long)b->cells[i].compared);
+    return TPW_OK;
+}
+
+/* Rank 0: the table of what was measured, also of a part, and the verdict. */
+static tpw_status report(bench *b, tpw_status st, tpw_error *err)
+{
+    tpw_sink *people = &b->out->people;
+    tpw_sink *json = &b->out->json;
+    bool titled = false;
+    int64_t compared = 0;
+    tpw_error own = {0};
+    tpw_progress_end(&b->session.progress);
+    for (int i = 0; i < b->count; i++) {
+        tpw_bench_row row;
+        if (b->cells[i].count == 0)
+            continue;
+        TPW_TRY(tpw_bench_evaluate(&b->cells[i], &row, err));
+        if (!titled)
+            tpw_bench_title(people);
+        titled = true;
+        tpw_bench_line(people, &b->cells[i], &row);
+        tpw_bench_json(json, &b->cells[i], &row);
+    }
+    tpw_status agreed = verdict(b, &compared, &own);
+    if (compared == 0)
+        tpw_sink_printf(people, "digests  nothing to compare: no sequence was run twice\n");
+    else
+        tpw_sink_printf(people, "digests  %s (%lld sequences compared)\n",
+                        agreed == TPW_OK ? "all cells agree" : "CELLS DIFFER", (long long)compared);
+    if (st == TPW_OK && agreed != TPW_OK) {
+        *err = own;
+        st = agreed;
+    }
+    if (json->fd >= 0)
+        tpw_jsonl_push(json, json_pack("{s:s, s:i, s:s, s:i, s:i, s:i, s:I, s:o}", "type", "bench", "schema",
+                                       TPW_JSONL_SCHEMA, "status", tpw_status_name(st), "exit", tpw_exit_code(st),
+                                       "cells", b->count, "runs", b->runs, "compared", (json_int_t)compared, "agree",
+                                       compared == 0 ? json_null() : json_boolean(agreed == TPW_OK)));
+    tpw_session_drain(&b->session);
+    return st;
+}
+
+static tpw_status finalize(bench *b, tpw_error *err)
+{
+    b->out->broken = true;
+    for (int i = 0; i < b->k.count; i++)
+        TPW_TRY(tpw_worker_finalize(b->workers[i], err));
+    b->out->broken = false;
+    return TPW_OK;
+}
+
+static tpw_status together(bench *b, tpw_error *err)
+{
+    bool leader = b->out->rank == 0;
+    b->batch_max = (int32_t)tpw_ints_max(&b->values->batch);
+    TPW_TRY(tpw_session_agree(&b->session, tpw_session_prepare(&b->session, err), err));
+    TPW_TRY(choose_k(b, err));
+    TPW_TRY(tpw_session_agree(&b->session, make_cells(b, err), err));
+    TPW_TRY(load(b, err));
+    TPW_TRY(tpw_session_agree(&b->session, leader ? begin(b, err) : TPW_OK, err));
+    tpw_status st = measure(b, err);
+    if (b->out->broken)
+        return st;
+    tpw_status last = leader ? report(b, st, err) : st;
+    st = tpw_session_agree(&b->session, last, err);
+    return st == TPW_OK ? finalize(b, err) : st;
+}
+
+static void fini(bench *b)
+{
+    for (int i = 0; i < b->k.count; i++)
+        tpw_worker_destroy(b->workers[i]);
+    for (int i = 0; i < b->count; i++)
+        free(b->cells[i].samples);
+    free(b->ids);
+    free(b->digests);
+    free(b->reference.digests);
+    tpw_session_close(&b->session);
+}
+
+void tpw_cmd_bench(const tpw_values *values, tpw_outcome *out)
+{
+    bench b = {.values = values, .out = out};
+    tpw_status st = tpw_session_open(&b.session, values, out, &out->error);
+    if (st == TPW_OK)
+        st = together(&b, &out->error);
+    tpw_session_conclude(&b.session, st);
+    if (!out->broken)
+        fini(&b); /* else peers may still be inside of what this would free; the process ends anyway */
+}

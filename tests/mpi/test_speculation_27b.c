@@ -1,0 +1,54 @@
+/* Drafts change nothing at the 27B shape with 4 layers: what toy sizes do not show. Needs 4 ranks.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "mpi_test.h"
+
+#include "speculate.h"
+
+MPI_SUITE(speculation_27b);
+
+#define VOCAB  4096
+#define K      3
+#define SCOPES (1 + 4 + 3 * 2 + 1) /* tokens, hidden, conv and recurrent of 3 layers, kv of 1 */
+
+MPI_TEST(speculation_27b, bf16, .timeout = 400)
+{
+    const workload w = {.dummy = "qwen3.5-27b",
+                        .layers = 4,
+                        .vocab = VOCAB,
+                        .prompts = 6,
+                        .lengths = {2, 3, 5, 6, 8, 9},
+                        .max_tokens = 6,
+                        .limits = {4, 5, 6, 4, 5, 6},
+                        .vocab_used = VOCAB};
+    const int prompts = 6, tokens = 2 * (4 + 5 + 6);
+    const struct {
+        drafter_kind kind;
+        cell cut;
+    } cells[] = {{DRAFTER_MTP, {1, 64, TPW_COMPUTE_BF16, "auto", 64, 8, 64}},
+                 {DRAFTER_MTP, {2, 64, TPW_COMPUTE_BF16, "auto", 16, 8, 64}},
+                 {DRAFTER_MTP, {4, 7, TPW_COMPUTE_BF16, "auto", 16, 1, 64}},
+                 {DRAFTER_ORACLE, {1, 7, TPW_COMPUTE_BF16, "auto", 16, 8, 64}},
+                 {DRAFTER_ORACLE, {2, 7, TPW_COMPUTE_BF16, "auto", 64, 1, 64}},
+                 {DRAFTER_PATTERN, {4, 64, TPW_COMPUTE_BF16, "auto", 64, 8, 64}}};
+    const int count = sizeof cells / sizeof cells[0];
+    bench b;
+
+    cr_assert_eq(mt_size, 4);
+    bench_open(&b, &w, TPW_COMPUTE_BF16, VOCAB, NULL, MPI_COMM_WORLD);
+    for (int i = 0; i < count; i++) {
+        drafter d = {.kind = cells[i].kind};
+
+        bench_run(&b, &cells[i].cut, &d, K);
+    }
+    if (mt_rank == 0) {
+        cr_assert_eq(b.cells, count);
+        cr_assert_eq(b.tokens, count * tokens);
+        cr_assert_eq(b.digests, count * prompts * SCOPES);
+        cr_assert_eq(b.mtp_digests, 2 * prompts);
+        printf("27b, 4 layers: %d cells equal to K = 0: %d tokens, %d digests; %d mtp digests equal\n", b.cells,
+               b.tokens, b.digests, b.mtp_digests);
+    }
+    bench_close(&b);
+}
