@@ -96,12 +96,13 @@ typedef struct tpw_options {
     int log_level;                   /* most detailed level that is sent; default 1 */
     tpw_progress_function *progress; /* NULL: none */
     void *progress_data;
+    bool weight_digests; /* load also digests every tensor: about 2 ns an element, see tpw_worker_weight_digests */
 } tpw_options;
 
 #define TPW_OPTIONS_INIT                                                                                               \
     {                                                                                                                  \
         sizeof(tpw_options), NULL, NULL, 0, 0, TPW_COMPUTE_BF16, 8, 256, 256, 64, 0, 0, 0, NULL, NULL, TPW_CHECK_STEP, \
-            64, NULL, NULL, 1, 30000, NULL, TPW_BINDING_NONE, NULL, NULL, 1, NULL, NULL                                \
+            64, NULL, NULL, 1, 30000, NULL, TPW_BINDING_NONE, NULL, NULL, 1, NULL, NULL, false                         \
     }
 TPW_API void tpw_options_init(tpw_options *options);
 
@@ -213,7 +214,14 @@ typedef struct tpw_ring_entry {
 
 #define TPW_RING_ENTRIES 256
 
-/* Collective. Reads this rank's shard and plans all memory; nothing is allocated by later steps. Errors of any rank reach all:
+/* The digest of one tensor of the checkpoint, over all its stored elements: the same for every number of ranks. */
+typedef struct tpw_weight_digest {
+    const char *name;
+    uint64_t global;
+} tpw_weight_digest;
+
+/* Collective. Reads this rank's shard and plans all memory; nothing is allocated by later steps. What several ranks hold of the
+ * checkpoint is compared: ERR_DIVERGED names the first tensor that is not the same and the ranks. Errors of any rank reach all:
  * ERR_MISSING, ERR_CHECKPOINT, ERR_IO, ERR_MEMORY, ERR_UNSUPPORTED, ERR_PEER, ERR_DIVERGED. */
 TPW_API tpw_status tpw_worker_load(tpw_worker *worker, tpw_error *err);
 
@@ -240,6 +248,9 @@ TPW_API int tpw_worker_rank(const tpw_worker *worker);
 TPW_API int tpw_worker_size(const tpw_worker *worker);
 TPW_API tpw_status tpw_worker_rank_info(const tpw_worker *worker, int rank, tpw_rank_info *out, tpw_error *err);
 TPW_API void tpw_worker_model_info(const tpw_worker *worker, tpw_model_info *out);
+/* The tensors of the model by name, borrowed from the worker; none unless it is loaded with the option weight_digests. The same on all
+ * ranks. Vision tensors and the lm_head.weight of a tied model are not loaded and not among them. */
+TPW_API void tpw_worker_weight_digests(const tpw_worker *worker, const tpw_weight_digest **list, int32_t *count);
 TPW_API void tpw_worker_stats(const tpw_worker *worker, tpw_stats *out);
 
 /* What a probe found on all ranks together. */

@@ -6,15 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checked.h"
-#include "base/digest.h"
 #include "cli/bench.h"
 #include "cli/exit.h"
 #include "cli/jsonl.h"
 #include "cli/output.h"
-#include "cli/prompts.h"
-#include "cli/results.h"
-#include "cli/stop.h"
+#include "cli/trial.h"
 
 #define CELLS_MAX   (TPW_INTS_MAX * TPW_INTS_MAX)
 #define WARM_TOKENS 4 /* of a run before the first one, which touches all memory */
@@ -34,19 +30,16 @@ typedef struct bench {
     int32_t *ids;      /* [batch_max, prompt_tokens] */
     uint64_t *digests; /* [batch_max]: of the run being made */
     tpw_bench_reference reference;
+    tpw_request *requests; /* [batch_max] */
     int runs;
-    bool stopped;
 } bench;
 
-/* One run of a cell, as its rank 0 sees it. */
-typedef struct trial {
-    tpw_worker *worker;
-    int32_t batch;
-    int32_t max_tokens;
-    tpw_results results;
-    tpw_status own; /* what went wrong on this rank alone while stepping */
-    tpw_error own_error;
-} trial;
+/* A run being made. */
+typedef struct running {
+    bench *bench;
+    const tpw_bench_cell *cell;
+    tpw_bench_sample *sample;
+} running;
 
 static tpw_status no_memory(tpw_error *err)
 {
@@ -101,36 +94,15 @@ static tpw_status load(bench *b, tpw_error *err)
     return tpw_session_ranks(&b->session, b->workers[0], err);
 }
 
-/* Text where there is a tokenizer, so that drafts are accepted as in earnest; else hashed ids. */
 static tpw_status fill_prompts(bench *b, tpw_error *err)
 {
-    uint64_t key = tpw_digest_key("bench");
-    size_t each = (size_t)b->values->prompt_tokens;
-    size_t all;
-    int32_t *text = NULL;
-    size_t count = 0;
-    size_t bytes;
-    if (!tpw_mul_size(each, (size_t)b->batch_max, &all) || !tpw_mul_size(all, sizeof *b->ids, &bytes))
-        return no_memory(err);
-    b->ids = malloc(bytes);
-    b->digests = calloc((size_t)b->batch_max, sizeof *b->digests);
-    b->reference.digests = calloc((size_t)b->batch_max, sizeof *b->reference.digests);
-    if (!b->ids || !b->digests || !b->reference.digests)
-        return no_memory(err);
-    if (b->session.tokenizer) {
-        const char *passage = tpw_prompts_passage();
-        TPW_TRY(tpw_tokenizer_encode(b->session.tokenizer, passage, strlen(passage), &text, &count, err));
-    }
-    for (size_t i = 0; i < all; i++) {
-        size_t sequence = i / each;
-        uint64_t hashed = tpw_digest_term(key, i, 0) % (uint64_t)b->info.vocab;
-        /* sequences begin at different places and go round */
-        b->ids[i] = count > 0 ? text[(sequence * 11 + i % each) % count] : (int32_t)hashed;
-        if (b->ids[i] >= b->info.vocab)
-            b->ids[i] = (int32_t)hashed; /* a tokenizer that knows more than its model */
-    }
-    free(text);
-    return TPW_OK;
+    size_t most = (size_t)b->batch_max;
+    TPW_TRY(
+        tpw_trial_prompts(&b->session, b->info.vocab, b->batch_max, (int32_t)b->values->prompt_tokens, &b->ids, err));
+    b->digests = calloc(most, sizeof *b->digests);
+    b->requests = calloc(most, sizeof *b->requests);
+    b->reference.digests = calloc(most, sizeof *b->reference.digests);
+    return b->digests && b->requests && b->reference.digests ? TPW_OK : no_memory(err);
 }
 
 static void say_head(bench *b)
@@ -160,116 +132,59 @@ static tpw_status begin(bench *b, tpw_error *err)
     return TPW_OK;
 }
 
-static tpw_status admit(const bench *b, const trial *t, tpw_error *err)
+static void make_requests(bench *b, int32_t batch, int32_t max_tokens)
 {
-    for (int32_t i = 0; i < t->batch; i++) {
-        tpw_request request = {.size = sizeof request,
-                               .id = (uint64_t)i,
-                               .ids = b->ids + (size_t)i * (size_t)b->values->prompt_tokens,
-                               .count = (int32_t)b->values->prompt_tokens,
-                               .max_tokens = t->max_tokens,
-                               .ignore_eos = true};
-        TPW_TRY(tpw_worker_admit(t->worker, &request, err));
-    }
-    return TPW_OK;
+    for (int32_t i = 0; i < batch; i++)
+        b->requests[i] = (tpw_request){.size = sizeof *b->requests,
+                                       .id = (uint64_t)i,
+                                       .ids = b->ids + (size_t)i * (size_t)b->values->prompt_tokens,
+                                       .count = (int32_t)b->values->prompt_tokens,
+                                       .max_tokens = max_tokens,
+                                       .ignore_eos = true};
 }
 
-/* Keeps the first failure. */
-static void note_own(trial *t, tpw_status st, const tpw_error *err)
+static void say_progress(void *data, const tpw_trial *t)
 {
-    if (st == TPW_OK || t->own != TPW_OK)
-        return;
-    t->own = st;
-    t->own_error = *err;
-}
-
-static void take_events(const bench *b, trial *t)
-{
-    tpw_event event;
-    while (tpw_worker_poll(t->worker, &event)) {
-        tpw_error own = {0};
-        if (b->out->rank == 0)
-            note_own(t, tpw_results_take(&t->results, &event, &own), &own);
-    }
-}
-
-/* Rank 0 between steps. */
-static tpw_status lead(bench *b, trial *t, const tpw_bench_cell *cell, tpw_error *err)
-{
-    if (!b->stopped && (tpw_stop_signal() != 0 || tpw_session_reader_gone(&b->session) || t->own != TPW_OK)) {
-        b->stopped = true;
-        return tpw_worker_stop(t->worker, err);
-    }
+    const running *r = data;
+    bench *b = r->bench;
     if (!b->values->quiet)
         tpw_progress_say(&b->session.progress, "bench, run %d of %d: K = %d, batch %d, %zu of %d sequences finished",
-                         b->runs + 1, b->count * (int)b->values->repeat, cell->k, t->batch, t->results.finished,
-                         t->batch);
-    return TPW_OK;
+                         b->runs + 1, b->count * (int)b->values->repeat, r->cell->k, t->count, t->results.finished,
+                         t->count);
 }
 
-static tpw_status step_all(bench *b, trial *t, const tpw_bench_cell *cell, tpw_bench_sample *sample, tpw_error *err)
+static void add_step(void *data, const tpw_stats *before, const tpw_stats *after)
 {
-    tpw_stats before;
-    tpw_stats after;
-    bool busy = true;
-    tpw_worker_stats(t->worker, &before);
-    while (busy) {
-        if (b->out->rank == 0)
-            TPW_TRY(lead(b, t, cell, err));
-        TPW_TRY(tpw_worker_step(t->worker, &busy, err));
-        tpw_worker_stats(t->worker, &after);
-        tpw_bench_add_step(sample, &before, &after);
-        before = after;
-        b->out->step = after.steps;
-        take_events(b, t);
-    }
-    return TPW_OK;
-}
-
-/* Rank 0: did every sequence do all of its work? */
-static tpw_status check_trial(bench *b, const trial *t, tpw_error *err)
-{
-    if (t->own != TPW_OK) {
-        *err = t->own_error;
-        return t->own;
-    }
-    if (tpw_session_reader_gone(&b->session))
-        TPW_TRY(tpw_sink_drain(&b->out->people, 0, err));
-    TPW_TRY(tpw_sink_drain(&b->out->json, 0, err));
-    if (b->stopped)
-        return tpw_fail(err, TPW_ERR_STOPPED, "stopped by %s in run %d of %d", tpw_session_signal_name(), b->runs + 1,
-                        b->count * (int)b->values->repeat);
-    for (int32_t i = 0; i < t->batch; i++) {
-        const tpw_result *r = &t->results.data[i];
-        if (!r->finished || r->finish != TPW_FINISH_LENGTH)
-            return tpw_fail(err, TPW_ERR_SEQUENCE, "sequence %d ended with \"%s\" after %d tokens", i,
-                            tpw_result_finish_name(r), r->count);
-        b->digests[i] = tpw_result_digest(r);
-    }
-    return TPW_OK;
+    const running *r = data;
+    tpw_bench_add_step(r->sample, before, after);
 }
 
 /* Collective. One run; *sample is set when it went through. Leaves `broken` when the ranks have parted. */
 static tpw_status run_cell(bench *b, tpw_worker *worker, const tpw_bench_cell *cell, int32_t batch, int32_t max_tokens,
                            tpw_bench_sample *sample, tpw_error *err)
 {
-    trial t = {.worker = worker, .batch = batch, .max_tokens = max_tokens};
-    tpw_error own = {0};
-    tpw_status st = TPW_OK;
-    if (b->out->rank == 0) {
-        st = tpw_results_init(&t.results, (size_t)batch, NULL, &own);
-        if (st == TPW_OK)
-            st = admit(b, &t, &own);
-        note_own(&t, st, &own); /* the others learn it below, after a step that does nothing */
-    }
-    b->out->broken = true;
-    st = step_all(b, &t, cell, sample, err);
-    if (st == TPW_OK) {
-        b->out->broken = false;
-        st = b->out->rank == 0 ? check_trial(b, &t, err) : TPW_OK;
+    running now = {b, cell, sample};
+    tpw_trial t = {.session = &b->session,
+                   .worker = worker,
+                   .requests = b->requests,
+                   .count = batch,
+                   .before = say_progress,
+                   .after = add_step,
+                   .data = &now};
+    if (b->out->rank == 0)
+        make_requests(b, batch, max_tokens);
+    tpw_status st = tpw_trial_run(&t, err);
+    if (b->out->broken) {
+        tpw_session_keep_ring(&b->session, worker);
+    } else {
+        if (st == TPW_ERR_STOPPED)
+            (void)tpw_fail(err, st, "stopped by %s in run %d of %d", tpw_session_signal_name(), b->runs + 1,
+                           b->count * (int)b->values->repeat);
+        for (int32_t i = 0; st == TPW_OK && b->out->rank == 0 && i < batch; i++)
+            b->digests[i] = tpw_result_digest(&t.results.data[i]);
         st = tpw_session_agree(&b->session, st, err);
     }
-    tpw_results_fini(&t.results);
+    tpw_trial_fini(&t);
     return st;
 }
 
@@ -389,6 +304,7 @@ static void fini(bench *b)
         free(b->cells[i].samples);
     free(b->ids);
     free(b->digests);
+    free(b->requests);
     free(b->reference.digests);
     tpw_session_close(&b->session);
 }

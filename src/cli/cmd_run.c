@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/digest.h"
+#include "cli/fault.h"
 #include "cli/jsonl.h"
 #include "cli/metrics.h"
 #include "cli/output.h"
@@ -13,7 +15,10 @@
 #include "cli/results.h"
 #include "cli/stop.h"
 #include "cli/summary.h"
+#include "cli/tracer.h"
+#include "cli/weights_file.h"
 #include "tpworker/version.h"
+#include "worker/worker.h"
 
 #define DEMO_K 2 /* what a first run drafts, so that a newcomer sees acceptance */
 
@@ -25,6 +30,9 @@ typedef struct run {
     int32_t k;
     tpw_worker *worker;
     tpw_model_info info;
+    tpw_fault fault;
+    json_t *weights; /* what --expect-weights holds */
+    tpw_tracer tracer;
     /* rank 0 */
     tpw_prompts prompts;
     int64_t prompt_tokens; /* of all prompts */
@@ -35,6 +43,8 @@ typedef struct run {
     bool stopping;
     tpw_status own; /* what rank 0 alone found while stepping; it stops the run */
     tpw_error own_error;
+    tpw_status traced; /* whether the trace is whole, and what is expected was there */
+    tpw_error traced_error;
     int64_t decode_tokens;
     int64_t loop_ns;
 } run;
@@ -79,8 +89,13 @@ static tpw_status encode_one(run *r, size_t index, tpw_error *err)
 static tpw_status prepare(run *r, tpw_error *err)
 {
     TPW_TRY(tpw_session_prepare(&r->session, err));
+    if (r->values->fault)
+        TPW_TRY(tpw_fault_parse(r->values->fault, &r->fault, err));
     if (r->out->rank != 0)
         return TPW_OK;
+    if (r->values->expect_weights)
+        TPW_TRY(tpw_weights_file_read(r->values->expect_weights, &r->weights, err));
+    TPW_TRY(tpw_tracer_open(&r->tracer, r->values, err));
     TPW_TRY(read_prompts(r, err));
     if (r->prompts.count == 0 && r->session.tokenizer)
         TPW_TRY(tpw_prompts_demo(demo_tokens(r->values), &r->prompts, err));
@@ -111,6 +126,12 @@ static tpw_status load(run *r, tpw_error *err)
     TPW_TRY(choose_k(r, err));
     tpw_session_options(&r->session, &options);
     options.draft_max = r->k;
+    options.weight_digests = r->values->expect_weights != NULL;
+    if (tpw_tracer_wanted(r->values)) {
+        options.trace = tpw_tracer_take;
+        options.trace_data = &r->tracer;
+        options.trace_every = (int32_t)r->values->trace_every;
+    }
     return tpw_session_start(&r->session, &options, &r->worker, err);
 }
 
@@ -156,11 +177,44 @@ static void write_metrics(run *r)
     }
 }
 
+static uint64_t prompts_digest(const tpw_prompts *prompts)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < prompts->count; i++)
+        sum += tpw_digest_block(tpw_digest_key("prompts"), prompts->data[i].ids, TPW_I32, 1, prompts->data[i].count, 0,
+                                (uint64_t)i << 32, 0);
+    return sum;
+}
+
+/* What a trace says of the run before its records. */
+static tpw_trace_head trace_head(const run *r)
+{
+    tpw_trace_head head = {.ranks = r->out->size,
+                           .k = r->k,
+                           .model_digest = tpw_config_digest(&r->worker->config),
+                           .prompts = (int64_t)r->prompts.count,
+                           .prompts_digest = prompts_digest(&r->prompts)};
+    tpw_values_choice(r->values, TPW_SETTING_COMPUTE, head.compute, sizeof head.compute);
+    snprintf(head.drafter, sizeof head.drafter, "%s", r->k > 0 ? "mtp" : "none");
+    snprintf(head.model, sizeof head.model, "%s", r->info.name);
+    return head;
+}
+
+static tpw_status check_weights(const run *r, tpw_error *err)
+{
+    const tpw_weight_digest *list;
+    int32_t count;
+    tpw_worker_weight_digests(r->worker, &list, &count);
+    return tpw_weights_compare(r->values->expect_weights, r->weights, list, count, err);
+}
+
 /* Rank 0, after loading: the last checks, then the head of the output. */
 static tpw_status begin(run *r, tpw_error *err)
 {
     tpw_stats stats;
     tpw_worker_stats(r->worker, &stats);
+    if (r->weights)
+        TPW_TRY(check_weights(r, err));
     if (r->prompts.count == 0)
         TPW_TRY(tpw_prompts_demo_ids(r->info.vocab, demo_tokens(r->values), &r->prompts, err));
     for (size_t i = 0; i < r->prompts.count; i++) {
@@ -168,6 +222,8 @@ static tpw_status begin(run *r, tpw_error *err)
         r->prompt_tokens += r->prompts.data[i].count;
     }
     TPW_TRY(tpw_results_init(&r->results, r->prompts.count, r->session.tokenizer, err));
+    const tpw_trace_head head = trace_head(r);
+    TPW_TRY(tpw_tracer_begin(&r->tracer, &head, err));
     if (!r->values->quiet) {
         tpw_output_ranks(&r->out->people, r->session.ranks, r->out->size);
         tpw_output_model(&r->out->people, &r->info);
@@ -245,6 +301,7 @@ static void show(run *r, bool last)
         tpw_progress_rest(&r->session.progress);
     tpw_sink_flush(&r->out->people);
     tpw_sink_flush(&r->out->json);
+    tpw_sink_flush(&r->tracer.sink);
 }
 
 /* While there is no text to show: a long prompt, or text that goes elsewhere. */
@@ -269,6 +326,7 @@ static tpw_status step_all(run *r, tpw_error *err)
     while (busy) {
         if (leader)
             TPW_TRY(lead(r, err));
+        TPW_TRY(tpw_fault_before_step(&r->fault, err));
         TPW_TRY(tpw_worker_step(r->worker, &busy, err));
         tpw_worker_stats(r->worker, &after);
         r->out->step = after.steps;
@@ -294,6 +352,10 @@ static tpw_status verdict(run *r, tpw_error *err)
     }
     TPW_TRY(tpw_session_reader_gone(&r->session) ? tpw_sink_drain(&r->out->people, 0, err) : TPW_OK);
     TPW_TRY(tpw_sink_drain(&r->out->json, 0, err));
+    if (r->traced != TPW_OK) {
+        *err = r->traced_error;
+        return r->traced;
+    }
     if (r->metrics.status != TPW_OK) {
         *err = r->metrics.error;
         return r->metrics.status;
@@ -329,9 +391,14 @@ static tpw_status end(run *r, tpw_error *err)
         if (!r->results.data[i].finished)
             tpw_jsonl_result(&r->out->json, &r->prompts, &r->results, i, r->values->digests);
     write_metrics(r);
+    r->traced = tpw_tracer_end(&r->tracer, &r->traced_error);
+    if (r->stopping && r->traced == TPW_ERR_ARGUMENT)
+        r->traced = TPW_OK; /* stopped before there was anything to compare */
     summarize(r, &summary);
-    if (!r->values->quiet)
+    if (!r->values->quiet) {
+        tpw_tracer_say(&r->tracer, &r->out->people);
         tpw_output_summary(&r->out->people, &summary);
+    }
     tpw_error ignored;
     tpw_jsonl_summary(&r->out->json, &summary, verdict(r, &ignored));
     tpw_session_drain(&r->session);
@@ -345,6 +412,8 @@ static tpw_status together(run *r, tpw_error *err)
     TPW_TRY(load(r, err));
     tpw_worker_model_info(r->worker, &r->info);
     tpw_status st = tpw_session_ranks(&r->session, r->worker, err);
+    if (st == TPW_OK && r->values->fault)
+        st = tpw_fault_attach(&r->fault, r->worker, err);
     TPW_TRY(tpw_session_agree(&r->session, st != TPW_OK || !leader ? st : begin(r, err), err));
     /* from here on a failure of one rank leaves the others where they are */
     r->out->broken = true;
@@ -355,23 +424,37 @@ static tpw_status together(run *r, tpw_error *err)
     return tpw_session_agree(&r->session, st != TPW_OK || !leader ? st : end(r, err), err);
 }
 
+/* What there is, before the process ends. */
+static void show_rest(run *r)
+{
+    show(r, true);
+    if (r->tracer.objected)
+        tpw_tracer_say(&r->tracer, &r->out->people);
+    tpw_sink_flush(&r->out->people);
+}
+
 static void fini(run *r)
 {
     tpw_worker_destroy(r->worker);
     tpw_results_fini(&r->results);
     tpw_prompts_fini(&r->prompts);
+    tpw_tracer_fini(&r->tracer);
+    json_decref(r->weights);
     tpw_session_close(&r->session);
 }
 
 void tpw_cmd_run(const tpw_values *values, tpw_outcome *out)
 {
     run r = {.values = values, .out = out};
+    tpw_tracer_init(&r.tracer);
     tpw_status st = tpw_session_open(&r.session, values, out, &out->error);
     if (st == TPW_OK)
         st = together(&r, &out->error);
+    if (st != TPW_OK && r.worker)
+        tpw_session_keep_ring(&r.session, r.worker);
     tpw_session_conclude(&r.session, st);
     if (out->broken && st != TPW_OK && r.results.data)
-        show(&r, true); /* what there is, before the process ends */
+        show_rest(&r);
     if (!out->broken)
         fini(&r); /* else peers may still be inside of what this would free; the process ends anyway */
 }

@@ -34,11 +34,11 @@ static const struct {
 } meanings[] = {
     {0, "done, all ranks agree"},
     {2, "usage: a flag, a setting, or a prompt that cannot be taken"},
-    {65, "bad checkpoint"},
+    {65, "bad checkpoint, or a malformed line in a trace"},
     {66, "a file is missing"},
     {69, "a needed resource is not there (memory, launcher, binding)"},
     {EXIT_CODE_INTERNAL, "internal error"},
-    {71, "ranks disagree"},
+    {71, "ranks, cells or traces disagree"},
     {72, "another rank was lost or stalled"},
     {73, "device or communicator fault"},
     {74, "input or output failed"},

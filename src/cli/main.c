@@ -9,7 +9,11 @@
 #include <unistd.h>
 
 #include "cli/cmd_bench.h"
+#include "cli/cmd_diff.h"
+#include "cli/cmd_inspect.h"
+#include "cli/cmd_probe.h"
 #include "cli/cmd_run.h"
+#include "cli/cmd_verify.h"
 #include "cli/exit.h"
 #include "cli/options.h"
 #include "cli/report.h"
@@ -59,8 +63,14 @@ static int print_and_leave(const tpw_command *command)
 static void write_report(const tpw_values *values, const tpw_outcome *o)
 {
     tpw_error err;
-    tpw_report report = {
-        .rank = o->rank, .size = o->size, .host = o->host, .step = o->step, .status = o->status, .text = o->error.text};
+    tpw_report report = {.rank = o->rank,
+                         .size = o->size,
+                         .host = o->host,
+                         .step = o->step,
+                         .status = o->status,
+                         .text = o->error.text,
+                         .ring = o->ring,
+                         .ring_count = o->ring_count};
     memcpy(report.job, o->job, sizeof report.job);
     if (tpw_report_write(values->report_dir, &report, &err) != TPW_OK)
         complain(err.text);
@@ -81,6 +91,20 @@ static tpw_status drain(tpw_outcome *o, tpw_error *err)
     return st;
 }
 
+/* The command of a job. */
+static void dispatch(const tpw_command *command, tpw_outcome *outcome)
+{
+    const tpw_values *values = &command->values;
+    if (command->action == TPW_ACTION_BENCH)
+        tpw_cmd_bench(values, outcome);
+    else if (command->action == TPW_ACTION_PROBE)
+        tpw_cmd_probe(values, outcome);
+    else if (command->action == TPW_ACTION_VERIFY)
+        tpw_cmd_verify(values, outcome);
+    else
+        tpw_cmd_run(values, outcome);
+}
+
 /* `speaks` is what the launcher said before MPI_Init, which sets the variables of a lone rank itself. */
 static int run(const tpw_command *command, bool speaks)
 {
@@ -89,10 +113,7 @@ static int run(const tpw_command *command, bool speaks)
     tpw_outcome outcome;
     tpw_stop_install();
     MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
-    if (command->action == TPW_ACTION_BENCH)
-        tpw_cmd_bench(values, &outcome);
-    else
-        tpw_cmd_run(values, &outcome);
+    dispatch(command, &outcome);
     if (outcome.status != TPW_OK) {
         if (tpw_report_wanted(outcome.status))
             write_report(values, &outcome);
@@ -113,10 +134,36 @@ static int run(const tpw_command *command, bool speaks)
     return tpw_exit_code(outcome.status);
 }
 
+/* A command with flags of its own. Without MPI. */
+static int inspect(int argc, char **argv)
+{
+    tpw_error err;
+    tpw_status st = tpw_cmd_inspect(argc, argv, stdout, &err);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && st == TPW_OK)
+        st = tpw_fail(&err, TPW_ERR_IO, "standard output: cannot be written");
+    if (st != TPW_OK)
+        complain(err.text);
+    return tpw_exit_code(st);
+}
+
+/* Without MPI. Of several ranks one does it. */
+static int diff(const tpw_command *command, bool speaks)
+{
+    tpw_error err;
+    if (!speaks)
+        return 0;
+    tpw_status st = tpw_cmd_diff(&command->values, command->words[0], command->words[1], &err);
+    if (st != TPW_OK)
+        complain(err.text);
+    return tpw_exit_code(st);
+}
+
 int main(int argc, char **argv)
 {
     keep_streams();
     bool speaks = tpw_launcher_rank(get_environment) == 0;
+    if (argc > 1 && strcmp(argv[1], "inspect") == 0)
+        return speaks ? inspect(argc - 2, argv + 2) : 0;
     tpw_command command;
     tpw_error err;
     int code;
@@ -125,7 +172,9 @@ int main(int argc, char **argv)
         if (speaks)
             complain(err.text);
         code = tpw_exit_code(st);
-    } else if (command.action == TPW_ACTION_RUN || command.action == TPW_ACTION_BENCH) {
+    } else if (command.action == TPW_ACTION_DIFF) {
+        code = diff(&command, speaks);
+    } else if (command.action < TPW_ACTION_DIFF) {
         code = run(&command, speaks);
     } else {
         code = speaks ? print_and_leave(&command) : 0;

@@ -21,6 +21,24 @@ enum {
     KEY_HELP = 'h'
 };
 
+/* A command as the first word. Its bit says which settings it uses. */
+typedef struct command_word {
+    const char *name;
+    tpw_action action;
+    const char *words; /* what it takes beside flags, for messages; NULL: nothing */
+    int word_count;
+} command_word;
+
+static const command_word verbs[] = {
+    {"run", TPW_ACTION_RUN, NULL, 0},       {"bench", TPW_ACTION_BENCH, NULL, 0}, {"probe", TPW_ACTION_PROBE, NULL, 0},
+    {"verify", TPW_ACTION_VERIFY, NULL, 0}, {"diff", TPW_ACTION_DIFF, "A B", 2},
+};
+#define VERB_COUNT  (sizeof verbs / sizeof verbs[0])
+#define VERBS_SHOWN "inspect, run, bench, probe, verify and diff"
+
+#define USES(action) (1u << (action))
+#define LOADS        (USES(TPW_ACTION_RUN) | USES(TPW_ACTION_BENCH) | USES(TPW_ACTION_PROBE) | USES(TPW_ACTION_VERIFY))
+
 /* One flag as it was given; its text is argv's. */
 typedef struct given {
     tpw_setting_id id;
@@ -30,7 +48,9 @@ typedef struct given {
 /* What argp's callback collects. Values are read later, lowest source first. */
 typedef struct collected {
     tpw_action action;
-    bool bench;
+    const command_word *verb;
+    const char *words[TPW_WORDS_MAX];
+    int word_count;
     const char *config;
     given *flags; /* [count], room for argc */
     size_t count;
@@ -48,15 +68,17 @@ static const char *const group_titles[] = {
     [TPW_GROUP_MODEL] = "Model:",
     [TPW_GROUP_TEXT] = "Text:",
     [TPW_GROUP_WORKER] = "Worker (the same on all ranks):",
-    [TPW_GROUP_BENCH] = "Measuring (bench):",
+    [TPW_GROUP_BENCH] = "Measuring (bench, probe):",
+    [TPW_GROUP_EXACT] = "Exactness (run, probe, verify):",
     [TPW_GROUP_OUTPUT] = "Output:",
+    [TPW_GROUP_TESTING] = "Testing:",
 };
 
 static void make_flag_table(flag_table *t)
 {
     struct argp_option *o = t->options;
     memset(t, 0, sizeof *t);
-    for (int group = TPW_GROUP_MODEL; group <= TPW_GROUP_OUTPUT; group++) {
+    for (int group = TPW_GROUP_MODEL; group <= TPW_GROUP_TESTING; group++) {
         *o++ = (struct argp_option){.doc = group_titles[group], .group = group};
         for (int id = 0; id < TPW_SETTING_COUNT; id++) {
             const tpw_setting *s = tpw_setting_get((tpw_setting_id)id);
@@ -74,7 +96,7 @@ static void make_flag_table(flag_table *t)
                                         .group = group};
         }
     }
-    int last = TPW_GROUP_OUTPUT + 1;
+    int last = TPW_GROUP_TESTING + 1;
     *o++ = (struct argp_option){.doc = "Settings and facts:", .group = last};
     *o++ = (struct argp_option){"config", KEY_CONFIG, "FILE", 0, "Read settings from a JSON object", last};
     *o++ = (struct argp_option){"print-config",
@@ -118,6 +140,17 @@ static void explain(collected *c, const struct argp_state *state)
     c->status = tpw_fail(c->err, TPW_ERR_ARGUMENT, "%.80s %s (see tpworker --help)", word, what);
 }
 
+static tpw_status refuse_word(const collected *c, const char *word)
+{
+    if (c->verb->word_count > 0)
+        return tpw_fail(c->err, TPW_ERR_ARGUMENT, "%s takes %s, and \"%.80s\" is one too many (see tpworker --help)",
+                        c->verb->name, c->verb->words, word);
+    return tpw_fail(c->err, TPW_ERR_ARGUMENT,
+                    "\"%.80s\" is neither a flag nor a command; the commands are " VERBS_SHOWN
+                    ", as the first word (see tpworker --help)",
+                    word);
+}
+
 static error_t take(int key, char *arg, struct argp_state *state)
 {
     collected *c = state->input;
@@ -139,11 +172,11 @@ static error_t take(int key, char *arg, struct argp_state *state)
         raise_action(c, TPW_ACTION_HELP);
         return 0;
     case ARGP_KEY_ARG:
-        c->status =
-            tpw_fail(c->err, TPW_ERR_ARGUMENT,
-                     "\"%.80s\" is neither a flag nor a command; the commands are run and bench, as the first word "
-                     "(see tpworker --help)",
-                     arg);
+        if (c->word_count < c->verb->word_count) {
+            c->words[c->word_count++] = arg;
+            return 0;
+        }
+        c->status = refuse_word(c, arg);
         return EINVAL;
     case ARGP_KEY_ERROR:
         if (c->status == TPW_OK)
@@ -160,9 +193,15 @@ static tpw_status collect(int argc, char **argv, collected *c)
     make_flag_table(&table);
     struct argp parser = {.options = table.options, .parser = take};
     /* the command is a command only as the very first word; behind it flags begin */
-    c->bench = argc > 1 && strcmp(argv[1], "bench") == 0;
-    c->action = c->bench ? TPW_ACTION_BENCH : TPW_ACTION_RUN;
-    int skip = c->bench || (argc > 1 && strcmp(argv[1], "run") == 0) ? 1 : 0;
+    int skip = 0;
+    c->verb = &verbs[0];
+    for (size_t i = 0; argc > 1 && i < VERB_COUNT; i++) {
+        if (strcmp(argv[1], verbs[i].name) == 0) {
+            c->verb = &verbs[i];
+            skip = 1;
+        }
+    }
+    c->action = c->verb->action;
     if (argp_parse(&parser, argc - skip, argv + skip, ARGP_NO_ERRS | ARGP_NO_EXIT | ARGP_NO_HELP, NULL, c) != 0 &&
         c->status == TPW_OK)
         c->status = tpw_fail(c->err, TPW_ERR_ARGUMENT, "the command line cannot be read (see tpworker --help)");
@@ -232,8 +271,8 @@ static tpw_status read_environment(tpw_values *values, tpw_getenv_fn *getenv_fn,
     return TPW_OK;
 }
 
-/* What the other command's flag says would be ignored in silence. Environment and file serve both commands. */
-static bool belongs(tpw_setting_id id, bool bench)
+/* Who uses a setting. What another command's flag says would be ignored in silence. Environment and file serve all commands. */
+static unsigned users(tpw_setting_id id)
 {
     switch (id) {
     case TPW_SETTING_PROMPTS:
@@ -241,12 +280,39 @@ static bool belongs(tpw_setting_id id, bool bench)
     case TPW_SETTING_IGNORE_EOS:
     case TPW_SETTING_DIGESTS:
     case TPW_SETTING_METRICS_FILE:
-        return !bench;
+    case TPW_SETTING_TRACE:
+    case TPW_SETTING_TRACE_EVERY:
+    case TPW_SETTING_EXPECT:
+    case TPW_SETTING_EXPECT_WEIGHTS:
+        return USES(TPW_ACTION_RUN);
     case TPW_SETTING_PROMPT_TOKENS:
+        return USES(TPW_ACTION_BENCH);
+    case TPW_SETTING_MAX_TOKENS:
+    case TPW_SETTING_BATCH:
+    case TPW_SETTING_PAGES:
+    case TPW_SETTING_CONTEXT:
+        return USES(TPW_ACTION_RUN) | USES(TPW_ACTION_BENCH);
     case TPW_SETTING_REPEAT:
-        return bench;
+        return USES(TPW_ACTION_BENCH) | USES(TPW_ACTION_PROBE);
+    case TPW_SETTING_SEQUENCES:
+        return USES(TPW_ACTION_PROBE);
+    case TPW_SETTING_FAULT:
+        return USES(TPW_ACTION_RUN) | USES(TPW_ACTION_PROBE);
+    case TPW_SETTING_K:
+    case TPW_SETTING_CHUNK:
+    case TPW_SETTING_PAGE:
+    case TPW_SETTING_CHECK:
+        return LOADS & ~USES(TPW_ACTION_VERIFY);
+    case TPW_SETTING_QUICK:
+    case TPW_SETTING_CELLS:
+    case TPW_SETTING_SEED:
+    case TPW_SETTING_JUNIT:
+        return USES(TPW_ACTION_VERIFY);
+    case TPW_SETTING_JSON:
+    case TPW_SETTING_QUIET:
+        return LOADS | USES(TPW_ACTION_DIFF);
     default:
-        return true;
+        return LOADS;
     }
 }
 
@@ -255,9 +321,9 @@ static tpw_status read_flags(tpw_values *values, const collected *c, tpw_error *
     for (size_t i = 0; i < c->count; i++) {
         char where[TPW_SETTING_NAME_MAX];
         snprintf(where, sizeof where, "--%s", tpw_setting_get(c->flags[i].id)->flag);
-        if (!belongs(c->flags[i].id, c->bench))
+        if ((users(c->flags[i].id) & USES(c->verb->action)) == 0)
             return tpw_fail(err, TPW_ERR_ARGUMENT, "%s is not a flag of tpworker %s (see tpworker --help)", where,
-                            c->bench ? "bench" : "run");
+                            c->verb->name);
         TPW_TRY(tpw_values_set_text(values, c->flags[i].id, TPW_SOURCE_FLAG, where, c->flags[i].text, err));
     }
     return TPW_OK;
@@ -305,25 +371,29 @@ static tpw_status resolve(tpw_values *v, tpw_error *err)
     return TPW_OK;
 }
 
-/* A list's default depends on the command. */
-static tpw_status bench_defaults(tpw_values *v, tpw_error *err)
+/* What has another default in this command. */
+static tpw_status own_defaults(tpw_values *v, const command_word *verb, tpw_error *err)
 {
     static const struct {
+        tpw_action action;
         tpw_setting_id id;
         const char *text;
-    } own[] = {{TPW_SETTING_K, "0,1,2,3,4"}, {TPW_SETTING_BATCH, "1,4,16"}, {TPW_SETTING_MAX_TOKENS, "64"}};
+    } own[] = {{TPW_ACTION_BENCH, TPW_SETTING_K, "0,1,2,3,4"},
+               {TPW_ACTION_BENCH, TPW_SETTING_BATCH, "1,4,16"},
+               {TPW_ACTION_BENCH, TPW_SETTING_MAX_TOKENS, "64"},
+               {TPW_ACTION_PROBE, TPW_SETTING_K, "4"}};
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
-        if (v->source[own[i].id] == TPW_SOURCE_DEFAULT)
-            TPW_TRY(tpw_values_set_text(v, own[i].id, TPW_SOURCE_DEFAULT, "bench", own[i].text, err));
+        if (own[i].action == verb->action && v->source[own[i].id] == TPW_SOURCE_DEFAULT)
+            TPW_TRY(tpw_values_set_text(v, own[i].id, TPW_SOURCE_DEFAULT, verb->name, own[i].text, err));
     return TPW_OK;
 }
 
-static tpw_status check_single(const tpw_ints *list, const char *flag, tpw_error *err)
+static tpw_status check_single(const tpw_ints *list, const char *flag, const char *verb, tpw_error *err)
 {
     if (list->count == 1)
         return TPW_OK;
-    return tpw_fail(err, TPW_ERR_ARGUMENT, "--%s holds %d numbers; run takes one, lists are for bench", flag,
-                    list->count);
+    return tpw_fail(err, TPW_ERR_ARGUMENT, "--%s holds %d numbers; %s takes one, lists are for bench", flag,
+                    list->count, verb);
 }
 
 /* Every sequence needs a row for its certain token and each draft. */
@@ -343,12 +413,29 @@ static tpw_status fit_rows(tpw_values *v, tpw_error *err)
     return TPW_OK;
 }
 
-static tpw_status check(tpw_values *v, bool bench, tpw_error *err)
+/* --check, and what needs digests. */
+static tpw_status check_digests(const tpw_values *v, bool run, tpw_error *err)
 {
-    if (!bench) {
-        TPW_TRY(check_single(&v->k, "k", err));
-        TPW_TRY(check_single(&v->batch, "batch", err));
-    }
+    tpw_check check;
+    int32_t every;
+    TPW_TRY(tpw_values_check(v, &check, &every, err));
+    if (run && check == TPW_CHECK_OFF && (v->trace || v->expect))
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "--%s needs digests, and --check=off makes none",
+                        v->trace ? "trace" : "expect");
+    return TPW_OK;
+}
+
+static tpw_status check(tpw_values *v, const command_word *verb, tpw_error *err)
+{
+    bool run = verb->action == TPW_ACTION_RUN;
+    bool probe = verb->action == TPW_ACTION_PROBE;
+    if (run || probe)
+        TPW_TRY(check_single(&v->k, "k", verb->name, err));
+    if (run)
+        TPW_TRY(check_single(&v->batch, "batch", verb->name, err));
+    if (probe && v->k.data[0] < 1)
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "--k 0: probe needs drafts to verify, 1..%d", TPW_K_MAX);
+    TPW_TRY(check_digests(v, run, err));
     if (!v->dummy && (v->layers > 0 || v->vocab > 0))
         return tpw_fail(err, TPW_ERR_ARGUMENT, "--%s is a size of --dummy NAME; a model folder has its own",
                         v->layers > 0 ? "layers" : "vocab");
@@ -376,9 +463,15 @@ tpw_status tpw_command_parse(int argc, char **argv, tpw_getenv_fn *getenv_fn, tp
     TPW_TRY_GOTO(st, read_environment(&out->values, getenv_fn, err), free_flags);
     TPW_TRY_GOTO(st, read_flags(&out->values, &c, err), free_flags);
     TPW_TRY_GOTO(st, resolve(&out->values, err), free_flags);
-    if (c.bench)
-        TPW_TRY_GOTO(st, bench_defaults(&out->values, err), free_flags);
-    st = check(&out->values, c.bench, err);
+    TPW_TRY_GOTO(st, own_defaults(&out->values, c.verb, err), free_flags);
+    memcpy(out->words, c.words, sizeof out->words);
+    out->word_count = c.word_count;
+    if (c.action < TPW_ACTION_PRINT_CONFIG && c.word_count < c.verb->word_count)
+        TPW_TRY_GOTO(st,
+                     tpw_fail(err, TPW_ERR_ARGUMENT, "%s takes %s, found %d of them (see tpworker --help)",
+                              c.verb->name, c.verb->words, c.word_count),
+                     free_flags);
+    st = check(&out->values, c.verb, err);
 free_flags:
     free(c.flags);
     return st;
@@ -397,8 +490,12 @@ void tpw_command_help(FILE *out)
     struct argp parser = {.options = table.options,
                           .doc = "Generates text with a hybrid Qwen model on the ranks that mpirun or srun started, "
                                  "and says whether all ranks agree. The command run may be left out; bench measures "
-                                 "speed for every K and batch and checks that all of them give the same state."};
-    fputs("Usage: tpworker [run] [FLAG...]\n       tpworker bench [FLAG...]\n       mpirun -np 2 tpworker ...\n\n",
+                                 "speed for every K and batch and checks that all of them give the same state; probe "
+                                 "compares drafted runs with one-token steps, tensor by tensor; verify runs the same "
+                                 "work cut in every way; diff names the first difference between two traces."};
+    fputs("Usage: tpworker [run] [FLAG...]\n       tpworker bench|probe|verify [FLAG...]\n"
+          "       tpworker diff A B [FLAG...]\n       tpworker inspect CHECKPOINT [--digests FILE] [--json]\n       "
+          "mpirun -np 2 tpworker ...\n\n",
           out);
     argp_help(&parser, out, ARGP_HELP_PRE_DOC | ARGP_HELP_LONG, name);
     fputs("\nEvery setting can also be given as TPWORKER_<NAME> in the environment (TPWORKER_MAX_TOKENS=64) or as a "

@@ -11,13 +11,20 @@
 typedef enum tpw_action {
     TPW_ACTION_RUN,
     TPW_ACTION_BENCH,
+    TPW_ACTION_PROBE,
+    TPW_ACTION_VERIFY,
+    TPW_ACTION_DIFF,
     TPW_ACTION_PRINT_CONFIG,
     TPW_ACTION_VERSION,
     TPW_ACTION_HELP /* what comes later wins when several are asked for */
 } tpw_action;
 
+#define TPW_WORDS_MAX 2
+
 typedef struct tpw_command {
     tpw_action action;
+    const char *words[TPW_WORDS_MAX]; /* what stands behind the command and is no flag; borrowed from argv */
+    int word_count;
     tpw_values values; /* only defaults with HELP and VERSION, which must work with a broken environment, too */
 } tpw_command;
 

@@ -1,8 +1,9 @@
-/* Writes the report line of a rank. SPDX-License-Identifier: Apache-2.0 */
+/* Writes the report of a rank. SPDX-License-Identifier: Apache-2.0 */
 #include "cli/report.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +40,7 @@ static void utc(char out[32])
         snprintf(out, 32, "unknown");
 }
 
-/* The line with its line break, malloc'ed; NULL when there is no memory. */
+/* The first line without its line break, malloc'ed; NULL when there is no memory. */
 static char *make_line(const tpw_report *r)
 {
     char now[32];
@@ -52,16 +53,43 @@ static char *make_line(const tpw_report *r)
                   tpw_exit_code(r->status), "text", tpw_json_text(r->text, strlen(r->text)));
     char *text = line ? json_dumps(line, JSON_COMPACT) : NULL;
     json_decref(line);
-    if (!text)
-        return NULL;
-    size_t bytes = strlen(text);
-    char *out = realloc(text, bytes + 2);
+    return text;
+}
+
+#define RING_LINE_MAX 320 /* six numbers of 20 digits, a name of 15, and the keys */
+
+static size_t make_ring_line(const tpw_ring_entry *e, char out[RING_LINE_MAX])
+{
+    return (size_t)snprintf(out, RING_LINE_MAX,
+                            "{\"type\":\"ring\",\"schema\":%d,\"seq\":%" PRIu64 ",\"step\":%" PRId64
+                            ",\"op\":\"%.15s\",\"bytes\":%" PRIu64 ",\"digest\":\"%016" PRIx64
+                            "\",\"begin_ns\":%" PRId64 ",\"end_ns\":%" PRId64 "}\n",
+                            TPW_JSONL_SCHEMA, e->seq, e->step, e->op, e->bytes, e->digest, e->begin_ns, e->end_ns);
+}
+
+/* All lines, malloc'ed: the report, then as many of the newest exchanges as fit, oldest first. */
+static char *make_lines(const tpw_report *r, size_t *bytes)
+{
+    char line[RING_LINE_MAX];
+    char *first = make_line(r);
+    size_t used = first ? strlen(first) + 1 : 0;
+    int32_t begin = r->ring_count;
+    char *out = NULL;
+    if (first)
+        out = realloc(first, used + TPW_REPORT_BYTES_MAX + RING_LINE_MAX);
     if (!out) {
-        free(text);
+        free(first);
         return NULL;
     }
-    out[bytes] = '\n';
-    out[bytes + 1] = '\0';
+    out[used - 1] = '\n';
+    for (size_t all = used; begin > 0; begin--) {
+        all += make_ring_line(&r->ring[begin - 1], line);
+        if (all > TPW_REPORT_BYTES_MAX)
+            break;
+    }
+    for (int32_t i = begin; i < r->ring_count; i++)
+        used += make_ring_line(&r->ring[i], out + used);
+    *bytes = used;
     return out;
 }
 
@@ -72,16 +100,17 @@ tpw_status tpw_report_write(const char *folder, const tpw_report *report, tpw_er
                           report->rank);
     if (length < 0 || (size_t)length >= sizeof path)
         return tpw_fail(err, TPW_ERR_IO, "%.200s: the path of the report is too long", folder);
-    char *line = make_line(report);
-    if (!line)
+    size_t bytes = 0;
+    char *lines = make_lines(report, &bytes);
+    if (!lines)
         return tpw_fail(err, TPW_ERR_MEMORY, "%s: no memory for the report", path);
     tpw_status st = TPW_OK;
     /* appended, so that the steps of one scheduler job do not overwrite each other */
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
-    if (fd < 0 || write(fd, line, strlen(line)) != (ssize_t)strlen(line))
+    if (fd < 0 || write(fd, lines, bytes) != (ssize_t)bytes)
         st = tpw_fail(err, TPW_ERR_IO, "%s: the report cannot be written: %s", path, strerror(errno));
     if (fd >= 0)
         close(fd);
-    free(line);
+    free(lines);
     return st;
 }

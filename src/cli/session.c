@@ -156,6 +156,7 @@ void tpw_session_options(tpw_session *session, tpw_options *out)
     out->pages = (int32_t)v->pages;
     out->context_max = (int32_t)v->context;
     out->draft_max = (int32_t)v->k.data[0];
+    (void)!tpw_values_check(v, &out->check, &out->check_every, NULL); /* was checked with the settings */
     out->timeout_ms = timeout_ms(v);
     out->isa = session->isa;
     out->binding = (tpw_binding_mode)v->bind;
@@ -168,14 +169,45 @@ void tpw_session_options(tpw_session *session, tpw_options *out)
     }
 }
 
-tpw_status tpw_session_start(tpw_session *session, const tpw_options *options, tpw_worker **out, tpw_error *err)
+static tpw_status start(tpw_session *session, const tpw_options *options, MPI_Comm comm, tpw_worker **out,
+                        tpw_error *err)
 {
-    *out = NULL;
-    TPW_TRY(tpw_worker_create(options, MPI_COMM_WORLD, out, err));
+    TPW_TRY(tpw_worker_create(options, comm, out, err));
     tpw_progress_init(&session->progress, STDERR_FILENO, isatty(STDERR_FILENO));
     tpw_status st = tpw_worker_load(*out, err);
     tpw_progress_end(&session->progress);
     return st;
+}
+
+tpw_status tpw_session_start(tpw_session *session, const tpw_options *options, tpw_worker **out, tpw_error *err)
+{
+    *out = NULL;
+    return start(session, options, MPI_COMM_WORLD, out, err);
+}
+
+tpw_status tpw_session_start_group(tpw_session *session, const tpw_options *options, int size, tpw_worker **out,
+                                   tpw_error *err)
+{
+    int range[1][3] = {{0, size - 1, 1}};
+    MPI_Group world = MPI_GROUP_NULL;
+    MPI_Group first = MPI_GROUP_NULL;
+    MPI_Comm comm = MPI_COMM_NULL;
+    *out = NULL;
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_range_incl(world, 1, range, &first);
+    int code = MPI_Comm_create_group(MPI_COMM_WORLD, first, 0, &comm);
+    MPI_Group_free(&first);
+    MPI_Group_free(&world);
+    if (code != MPI_SUCCESS || comm == MPI_COMM_NULL)
+        return tpw_fail(err, TPW_ERR_DEVICE, "no communicator of the first %d of %d ranks", size, session->out->size);
+    tpw_status st = start(session, options, comm, out, err);
+    MPI_Comm_free(&comm); /* the worker has its own */
+    return st;
+}
+
+void tpw_session_keep_ring(tpw_session *session, const tpw_worker *worker)
+{
+    session->out->ring_count = tpw_worker_ring(worker, session->out->ring, TPW_RING_ENTRIES);
 }
 
 tpw_status tpw_session_ranks(tpw_session *session, const tpw_worker *worker, tpw_error *err)

@@ -26,6 +26,8 @@ typedef struct tpw_outcome {
     int64_t step; /* steps done, -1 before the first */
     char host[64];
     char job[TPW_JOB_NAME_MAX];
+    tpw_ring_entry ring[TPW_RING_ENTRIES]; /* the last exchanges of a failed worker, oldest first */
+    int32_t ring_count;
     tpw_sink people; /* rank 0: may hold text that its reader has not taken yet; the caller drains and finishes them */
     tpw_sink json;
 } tpw_outcome;
@@ -59,6 +61,11 @@ void tpw_session_options(tpw_session *session, tpw_options *out);
 /* Collective. Creates and loads, with a progress bar. *out is the caller's also after an error (NULL or half made). */
 tpw_status tpw_session_start(tpw_session *session, const tpw_options *options, tpw_worker **out,
                              tpw_error *err) TPW_MUST_CHECK;
+/* Collective over the first `size` ranks only: the same on a communicator of theirs. */
+tpw_status tpw_session_start_group(tpw_session *session, const tpw_options *options, int size, tpw_worker **out,
+                                   tpw_error *err) TPW_MUST_CHECK;
+/* Local. Keeps the last exchanges of a worker for the report; before it is destroyed. NULL allowed. */
+void tpw_session_keep_ring(tpw_session *session, const tpw_worker *worker);
 /* Local. Reads session->ranks. */
 tpw_status tpw_session_ranks(tpw_session *session, const tpw_worker *worker, tpw_error *err) TPW_MUST_CHECK;
 

@@ -34,7 +34,7 @@ static const tpw_setting table[TPW_SETTING_COUNT] = {
     [TPW_SETTING_PROMPT_TOKENS] = {"prompt-tokens", TPW_KIND_INT, TPW_GROUP_BENCH, AT(prompt_tokens), 1, 1 << 24, NULL,
                                    "32", "N", "Prompt tokens of every sequence"},
     [TPW_SETTING_REPEAT] = {"repeat", TPW_KIND_INT, TPW_GROUP_BENCH, AT(repeat), 1, 1000, NULL, "3", "R",
-                            "Runs of every cell; the median is shown"},
+                            "bench: runs of every cell, of which the median is shown; probe: probes of every sequence"},
     [TPW_SETTING_IGNORE_EOS] = {"ignore-eos", TPW_KIND_BOOL, TPW_GROUP_TEXT, AT(ignore_eos), 0, 0, NULL, "no", "BOOL",
                                 "Go on past end tokens"},
     [TPW_SETTING_BATCH] = {"batch", TPW_KIND_INTS, TPW_GROUP_WORKER, AT(batch), 1, 4096, NULL, "8", "N",
@@ -55,6 +55,33 @@ static const tpw_setting table[TPW_SETTING_COUNT] = {
                        "Tokens drafted and verified in a step beside the certain one: more speed, the same text. Needs "
                        "a checkpoint with MTP weights. 2 when neither model, prompts nor K are given; bench takes a "
                        "list, 0,1,2,3,4 by itself"},
+    [TPW_SETTING_CHECK] = {"check", TPW_KIND_TEXT, TPW_GROUP_EXACT, AT(check), 0, 0, NULL, "step", "WHEN",
+                           "step: what all ranks hold alike is compared every step, state at rest every 64; a number "
+                           "N: state at rest every N steps; end: at a sequence's end only; off"},
+    [TPW_SETTING_TRACE] = {"trace", TPW_KIND_TEXT, TPW_GROUP_EXACT, AT(trace), 0, 0, NULL, NULL, "FILE",
+                           "run: record the digest of every scope as JSON Lines"},
+    [TPW_SETTING_TRACE_EVERY] = {"trace-every", TPW_KIND_INT, TPW_GROUP_EXACT, AT(trace_every), 1, INT32_MAX, NULL, "1",
+                                 "N", "Steps from one traced step to the next"},
+    [TPW_SETTING_EXPECT_WEIGHTS] = {"expect-weights", TPW_KIND_TEXT, TPW_GROUP_EXACT, AT(expect_weights), 0, 0, NULL,
+                                    NULL, "FILE",
+                                    "Digest every tensor while loading and hold it against what tpworker inspect "
+                                    "--digests wrote: exit 71 at a difference"},
+    [TPW_SETTING_EXPECT] = {"expect", TPW_KIND_TEXT, TPW_GROUP_EXACT, AT(expect), 0, 0, NULL, NULL, "TRACE",
+                            "run: end with 71 at the first digest that is not what this trace recorded"},
+    [TPW_SETTING_SEQUENCES] = {"sequences", TPW_KIND_INT, TPW_GROUP_EXACT, AT(sequences), 1, 256, NULL, "3", "N",
+                               "probe: sequences with different histories"},
+    [TPW_SETTING_QUICK] = {"quick", TPW_KIND_BOOL, TPW_GROUP_EXACT, AT(quick), 0, 0, NULL, "no", "BOOL",
+                           "verify: one setting changed at a time and a few pairs, no random cells"},
+    [TPW_SETTING_CELLS] = {"cells", TPW_KIND_INT, TPW_GROUP_EXACT, AT(cells), 0, 10000, NULL, "24", "N",
+                           "verify: random cells beside those of --quick"},
+    [TPW_SETTING_SEED] = {"seed", TPW_KIND_INT, TPW_GROUP_EXACT, AT(seed), 0, INT64_MAX, NULL, "1", "S",
+                          "verify: which random cells"},
+    [TPW_SETTING_JUNIT] = {"junit", TPW_KIND_TEXT, TPW_GROUP_EXACT, AT(junit), 0, 0, NULL, NULL, "FILE",
+                           "verify: write the cells as test cases in JUnit's XML, too"},
+    [TPW_SETTING_FAULT] = {"fault", TPW_KIND_TEXT, TPW_GROUP_TESTING, AT(fault), 0, 0, NULL, NULL, "SPEC",
+                           "Damage the run to see what finds it: KIND@step=S,rank=R,layer=L[,slot=N][,bit=B] with the "
+                           "kinds conv, recurrent, kv (state at rest), hidden (residual stream), partial (a sum before "
+                           "its all-reduce)"},
     [TPW_SETTING_ISA] = {"isa", TPW_KIND_CHOICE, TPW_GROUP_WORKER, AT(isa), 0, 0, "auto|baseline|avx2|avx512", "auto",
                          "NAME", "Host instructions: auto, baseline, avx2 or avx512 (the results are the same)"},
     [TPW_SETTING_BIND] = {"bind", TPW_KIND_CHOICE, TPW_GROUP_WORKER, AT(bind), 0, 0, "none|auto|strict", "auto", "MODE",
@@ -398,6 +425,26 @@ tpw_status tpw_values_init(tpw_values *out, tpw_error *err)
         if (table[id].fallback)
             TPW_TRY(tpw_values_set_text(out, (tpw_setting_id)id, TPW_SOURCE_DEFAULT, table[id].flag, table[id].fallback,
                                         err));
+    return TPW_OK;
+}
+
+tpw_status tpw_values_check(const tpw_values *values, tpw_check *check, int32_t *every, tpw_error *err)
+{
+    static const char *const words[] = {[TPW_CHECK_STEP] = "step", [TPW_CHECK_END] = "end", [TPW_CHECK_OFF] = "off"};
+    tpw_options defaults;
+    int64_t number;
+    tpw_options_init(&defaults);
+    *every = defaults.check_every;
+    for (int i = 0; i < 3; i++) {
+        *check = (tpw_check)i;
+        if (strcmp(values->check, words[i]) == 0)
+            return TPW_OK;
+    }
+    *check = TPW_CHECK_STEP;
+    if (!parse_int(values->check, &number) || number < 1 || number > INT32_MAX)
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "--check: must be step, end, off or a number of steps, found \"%.40s\"",
+                        values->check);
+    *every = (int32_t)number;
     return TPW_OK;
 }
 

@@ -35,6 +35,17 @@ typedef enum tpw_setting_id {
     TPW_SETTING_CONTEXT,
     TPW_SETTING_COMPUTE,
     TPW_SETTING_K,
+    TPW_SETTING_CHECK,
+    TPW_SETTING_TRACE,
+    TPW_SETTING_TRACE_EVERY,
+    TPW_SETTING_EXPECT,
+    TPW_SETTING_EXPECT_WEIGHTS,
+    TPW_SETTING_SEQUENCES,
+    TPW_SETTING_QUICK,
+    TPW_SETTING_CELLS,
+    TPW_SETTING_SEED,
+    TPW_SETTING_JUNIT,
+    TPW_SETTING_FAULT,
     TPW_SETTING_ISA,
     TPW_SETTING_BIND,
     TPW_SETTING_TIMEOUT,
@@ -63,7 +74,9 @@ typedef enum tpw_setting_group {
     TPW_GROUP_TEXT,
     TPW_GROUP_WORKER,
     TPW_GROUP_BENCH,
-    TPW_GROUP_OUTPUT
+    TPW_GROUP_EXACT,
+    TPW_GROUP_OUTPUT,
+    TPW_GROUP_TESTING
 } tpw_setting_group;
 
 typedef struct tpw_setting {
@@ -115,8 +128,19 @@ typedef struct tpw_values {
     int64_t context;
     int compute; /* tpw_compute */
     tpw_ints k;  /* `run` has one */
-    int isa;     /* index into its choices; 0 is "auto" */
-    int bind;    /* tpw_binding_mode */
+    char *check; /* "step", "end", "off" or a number of steps: tpw_values_check */
+    char *trace;
+    int64_t trace_every;
+    char *expect_weights;
+    char *expect;
+    int64_t sequences;
+    bool quick;
+    int64_t cells;
+    int64_t seed;
+    char *junit;
+    char *fault;
+    int isa;  /* index into its choices; 0 is "auto" */
+    int bind; /* tpw_binding_mode */
     double timeout;
     char *json;
     char *metrics_file;
@@ -144,6 +168,9 @@ tpw_status tpw_values_set_text(tpw_values *values, tpw_setting_id id, tpw_source
                                const char *text, tpw_error *err) TPW_MUST_CHECK;
 tpw_status tpw_values_set_json(tpw_values *values, tpw_setting_id id, const char *where, const json_t *value,
                                tpw_error *err) TPW_MUST_CHECK;
+
+/* What --check says. ERR_ARGUMENT names the setting and what it may be. */
+tpw_status tpw_values_check(const tpw_values *values, tpw_check *check, int32_t *every, tpw_error *err) TPW_MUST_CHECK;
 
 /* The largest of a list. */
 int64_t tpw_ints_max(const tpw_ints *list);

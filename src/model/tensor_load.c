@@ -1,4 +1,4 @@
-/* Reads one tensor's local part into the weight arena. SPDX-License-Identifier: Apache-2.0 */
+/* Reads one tensor's local part into the weight arena, and sums what it reads. SPDX-License-Identifier: Apache-2.0 */
 #include "model/tensor_load.h"
 
 #include <stdio.h>
@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/checked.h"
+#include "base/digest.h"
 
 #define STAGING_BYTES ((size_t)16 << 20)
 #define BLOCK         128
@@ -49,29 +50,106 @@ static tpw_status find(tpw_loader *l, const char *prefix, const char *name, int6
     return TPW_OK;
 }
 
-/* Reads a block through the staging buffer to device memory `to`, as stored or as F32. */
-static tpw_status read_block(tpw_loader *l, const tpw_tensor_info *t, tpw_span rows, int64_t col0, int64_t cols,
-                             bool as_f32, char *to)
+/* The cut of a weight whose scales are read: where a border cuts a block, neighbours hold the same scale. */
+typedef struct scale_cut {
+    const tpw_span *rows; /* [count], of the weight */
+    int count;
+    tpw_span cols;
+} scale_cut;
+
+/* What is read of a tensor. */
+typedef struct part_read {
+    const tpw_tensor_info *tensor;
+    tpw_weight_share share;
+    int64_t col0;
+    int64_t cols;
+    bool as_f32;
+    const scale_cut *cut; /* NULL: no scales */
+} part_read;
+
+static bool overlap(int32_t a, int32_t a_end, int32_t b, int32_t b_end)
 {
-    size_t size = as_f32 ? sizeof(float) : tpw_dtype_size(t->dtype);
-    size_t row_bytes;
+    return a < b_end && b < a_end && a < a_end && b < b_end;
+}
+
+/* Is row `block` of the scales, read for span i, this rank's? No when a lower rank or an earlier span has it. */
+static bool owns_scale_row(const tpw_loader *l, const scale_cut *cut, int i, int32_t block)
+{
+    int32_t begin = block * BLOCK, end = begin + BLOCK;
+
+    for (int j = 0; j < cut->count; j++) {
+        tpw_span own = cut->rows[j];
+        int32_t section = cut->count == 1 ? 0 : own.begin - l->part->rank * own.count;
+
+        if (overlap(section, own.begin, begin, end) || (j < i && overlap(own.begin, own.begin + own.count, begin, end)))
+            return false;
+    }
+    return true;
+}
+
+/* Adds rows that stand in the staging buffer as they are in the file. */
+static void add_sums(tpw_loader *l, const part_read *p, int span, int64_t row0, int64_t rows, const char *raw)
+{
+    tpw_weight_sum *sum = l->sums != NULL ? &l->sums->data[p->tensor->index] : NULL;
+    uint64_t cols = (uint64_t)p->tensor->cols, index0 = (uint64_t)row0 * cols + (uint64_t)p->col0;
+    int64_t size = (int64_t)tpw_dtype_size(p->tensor->dtype), skip = 0;
+    uint64_t held;
+
+    if (sum == NULL || (sum->copies == 1 && !l->sums->all))
+        return;
+    held = tpw_digest_block(sum->key, raw, p->tensor->dtype, rows, p->cols, p->cols, index0, cols);
+    sum->held += held;
+    if (l->part->rank % sum->copies != 0)
+        return;
+    if (p->cut == NULL) {
+        sum->owned += held;
+        return;
+    }
+    if (p->cut->cols.begin % BLOCK != 0)
+        skip = 1; /* the first column of blocks begins on a lower rank */
+    for (int64_t r = 0; r < rows; r++)
+        if (owns_scale_row(l, p->cut, span, (int32_t)(row0 + r)))
+            sum->owned += tpw_digest_block(sum->key, raw + (r * p->cols + skip) * size, p->tensor->dtype, 1,
+                                           p->cols - skip, p->cols, index0 + (uint64_t)r * cols + (uint64_t)skip, cols);
+}
+
+/* Reads rows into the staging buffer, as stored or as F32. Those that must be converted are read behind their place. */
+static tpw_status stage(tpw_loader *l, const part_read *p, int span, int64_t row0, int64_t rows)
+{
+    const tpw_tensor_info *t = p->tensor;
+    bool convert = p->as_f32 && t->dtype != TPW_F32;
+    size_t count = (size_t)rows * (size_t)p->cols;
+    char *raw = (char *)l->staging + (convert ? count * sizeof(float) : 0);
+
+    TPW_TRY(tpw_checkpoint_read(l->checkpoint, t, row0, rows, p->col0, p->cols, raw, p->cols, l->err));
+    add_sums(l, p, span, row0, rows, raw);
+    if (!convert)
+        return TPW_OK;
+    return tpw_convert((tpw_strided){l->staging, TPW_F32, 1}, (tpw_strided){raw, t->dtype, 1}, count, NULL, l->err);
+}
+
+/* Reads a block through the staging buffer to device memory `to`. */
+static tpw_status read_block(tpw_loader *l, const part_read *p, int span, tpw_span rows, char *to)
+{
+    const tpw_tensor_info *t = p->tensor;
+    size_t stored = tpw_dtype_size(t->dtype), size = p->as_f32 ? sizeof(float) : stored;
+    size_t row_bytes, staged_bytes;
     int64_t step;
 
-    if (cols == 0 || rows.count == 0) {
+    if (p->cols == 0 || rows.count == 0) {
         tpw_checkpoint_mark(l->checkpoint, t);
         return TPW_OK;
     }
-    if (!tpw_mul_size((size_t)cols, size, &row_bytes) || row_bytes > l->staging_bytes)
+    if (!tpw_mul_size((size_t)p->cols, size, &row_bytes) ||
+        !tpw_mul_size((size_t)p->cols, size + (p->as_f32 ? stored : 0), &staged_bytes) ||
+        staged_bytes > l->staging_bytes)
         return tpw_fail(l->err, TPW_ERR_LIMIT, "tensor %s: a row of %lld elements is longer than the load buffer",
-                        t->name, (long long)cols);
-    step = (int64_t)(l->staging_bytes / row_bytes);
+                        t->name, (long long)p->cols);
+    step = (int64_t)(l->staging_bytes / staged_bytes);
     for (int64_t r = 0; r < rows.count; r += step) {
         int64_t n = rows.count - r < step ? rows.count - r : step;
 
-        if (as_f32)
-            TPW_TRY(tpw_checkpoint_read_f32(l->checkpoint, t, rows.begin + r, n, col0, cols, l->staging, cols, l->err));
-        else
-            TPW_TRY(tpw_checkpoint_read(l->checkpoint, t, rows.begin + r, n, col0, cols, l->staging, cols, l->err));
+        TPW_TRY(stage(l, p, span, rows.begin + r, n));
         TPW_TRY(
             l->exec->device->upload(l->exec, to + (size_t)r * row_bytes, l->staging, (size_t)n * row_bytes, l->err));
         if (l->progress != NULL)
@@ -80,17 +158,37 @@ static tpw_status read_block(tpw_loader *l, const tpw_tensor_info *t, tpw_span r
     return TPW_OK;
 }
 
-/* Reads several row spans one after the other. */
-static tpw_status read_spans(tpw_loader *l, const tpw_tensor_info *t, const tpw_span *spans, int span_count,
-                             int64_t col0, int64_t cols, bool as_f32, void *to)
+static bool is_real(tpw_dtype dtype)
 {
-    size_t row_bytes = (size_t)cols * (as_f32 ? sizeof(float) : tpw_dtype_size(t->dtype));
+    return dtype == TPW_F32 || dtype == TPW_F16 || dtype == TPW_BF16 || dtype == TPW_E4M3;
+}
+
+/* How many ranks hold the same part. */
+static int32_t copies_of(const tpw_loader *l, tpw_weight_share share)
+{
+    if (share == TPW_SHARE_ALL)
+        return l->part->size;
+    return share == TPW_SHARE_KV && l->part->size > l->config->kv_heads ? l->part->size / l->config->kv_heads : 1;
+}
+
+/* Reads several row spans one after the other. */
+static tpw_status read_spans(tpw_loader *l, const part_read *p, const tpw_span *spans, int span_count, void *to)
+{
+    const tpw_tensor_info *t = p->tensor;
+    size_t row_bytes = (size_t)p->cols * (p->as_f32 ? sizeof(float) : tpw_dtype_size(t->dtype));
     char *at = to;
 
     if (l->arena->base == NULL || to == NULL)
         return TPW_OK;
+    if (p->as_f32 && !is_real(t->dtype))
+        return tpw_fail(l->err, TPW_ERR_CHECKPOINT, "%s: tensor %s has dtype %s where a floating-point one is needed",
+                        tpw_checkpoint_path(l->checkpoint), t->name, tpw_dtype_name(t->dtype));
+    if (l->sums != NULL) {
+        l->sums->data[t->index].loaded = true;
+        l->sums->data[t->index].copies = copies_of(l, p->share);
+    }
     for (int i = 0; i < span_count; i++) {
-        TPW_TRY(read_block(l, t, spans[i], col0, cols, as_f32, at));
+        TPW_TRY(read_block(l, p, i, spans[i], at));
         at += (size_t)spans[i].count * row_bytes;
     }
     return TPW_OK;
@@ -125,13 +223,16 @@ static tpw_status upload_scale_rows(tpw_loader *l, const tpw_span *spans, int sp
 }
 
 /* The block scales of an FP8 weight, as F32, cut like the weight. */
-static tpw_status load_scales(tpw_loader *l, const tpw_tensor_info *weight, const tpw_span *spans, int span_count,
-                              tpw_span cols, tpw_weight *w)
+static tpw_status load_scales(tpw_loader *l, const tpw_tensor_info *weight, const scale_cut *cut,
+                              tpw_weight_share share, tpw_weight *w)
 {
+    const tpw_span *spans = cut->rows, cols = cut->cols;
+    int span_count = cut->count;
     char name[TPW_TENSOR_NAME_MAX];
     tpw_span row_blocks[4], col_blocks = blocks_of(cols);
     int64_t table_rows = 0;
     tpw_tensor_info info;
+    part_read read;
     float *scale;
     int32_t *rows;
 
@@ -143,7 +244,13 @@ static tpw_status load_scales(tpw_loader *l, const tpw_tensor_info *weight, cons
     }
     scale = tpw_arena_take(l->arena, table_rows * col_blocks.count, sizeof *scale);
     rows = tpw_arena_take(l->arena, w->rows, sizeof *rows);
-    TPW_TRY(read_spans(l, &info, row_blocks, span_count, col_blocks.begin, col_blocks.count, true, scale));
+    read = (part_read){.tensor = &info,
+                       .share = share,
+                       .col0 = col_blocks.begin,
+                       .cols = col_blocks.count,
+                       .as_f32 = true,
+                       .cut = cut};
+    TPW_TRY(read_spans(l, &read, row_blocks, span_count, scale));
     TPW_TRY(upload_scale_rows(l, spans, span_count, w->rows, rows));
     w->scale = scale;
     w->scale_row = rows;
@@ -151,10 +258,12 @@ static tpw_status load_scales(tpw_loader *l, const tpw_tensor_info *weight, cons
     return TPW_OK;
 }
 
-static tpw_status load_matrix(tpw_loader *l, const tpw_tensor_info *info, const tpw_span *spans, int span_count,
-                              tpw_span cols, tpw_weight *out)
+static tpw_status load_matrix(tpw_loader *l, const tpw_tensor_info *info, const scale_cut *cut, tpw_weight_share share,
+                              tpw_weight *out)
 {
+    const tpw_span cols = cut->cols;
     bool as_f32 = info->dtype == TPW_F16 || info->dtype == TPW_F32;
+    const part_read read = {.tensor = info, .share = share, .col0 = cols.begin, .cols = cols.count, .as_f32 = as_f32};
     tpw_weight w = {.cols = cols.count, .col0 = cols.begin, .cols_global = (int32_t)info->cols};
     void *data;
 
@@ -162,52 +271,63 @@ static tpw_status load_matrix(tpw_loader *l, const tpw_tensor_info *info, const 
         return tpw_fail(l->err, TPW_ERR_CHECKPOINT,
                         "%s: tensor %s has dtype %s; F8_E4M3, BF16, F16 and F32 are supported",
                         tpw_checkpoint_path(l->checkpoint), info->name, tpw_dtype_name(info->dtype));
-    for (int i = 0; i < span_count; i++)
-        w.rows += spans[i].count;
+    for (int i = 0; i < cut->count; i++)
+        w.rows += cut->rows[i].count;
     w.dtype = as_f32 ? TPW_F32 : info->dtype;
     data = tpw_arena_take(l->arena, (int64_t)w.rows * w.cols, tpw_dtype_size(w.dtype));
-    TPW_TRY(read_spans(l, info, spans, span_count, cols.begin, cols.count, as_f32, data));
+    TPW_TRY(read_spans(l, &read, cut->rows, cut->count, data));
     w.data = data;
     if (w.dtype == TPW_E4M3)
-        TPW_TRY(load_scales(l, info, spans, span_count, cols, &w));
+        TPW_TRY(load_scales(l, info, cut, share, &w));
     *out = w;
     return TPW_OK;
 }
 
 tpw_status tpw_load_rows(tpw_loader *l, const char *prefix, const char *name, int64_t rows, int64_t cols,
-                         const tpw_span *spans, int span_count, tpw_weight *out)
+                         const tpw_span *spans, int span_count, tpw_weight_share share, tpw_weight *out)
 {
+    const scale_cut cut = {.rows = spans, .count = span_count, .cols = {0, (int32_t)cols}};
     tpw_tensor_info info;
 
     TPW_TRY(find(l, prefix, name, rows, cols, &info));
-    return load_matrix(l, &info, spans, span_count, (tpw_span){0, (int32_t)cols}, out);
+    return load_matrix(l, &info, &cut, share, out);
 }
 
 tpw_status tpw_load_cols(tpw_loader *l, const char *prefix, const char *name, int64_t rows, int64_t cols, tpw_span span,
                          tpw_weight *out)
 {
-    tpw_span all = {0, (int32_t)rows};
+    const tpw_span all = {0, (int32_t)rows};
+    const scale_cut cut = {.rows = &all, .count = 1, .cols = span};
     tpw_tensor_info info;
 
     TPW_TRY(find(l, prefix, name, rows, cols, &info));
-    return load_matrix(l, &info, &all, 1, span, out);
+    return load_matrix(l, &info, &cut, TPW_SHARE_CUT, out);
 }
 
-tpw_status tpw_load_table(tpw_loader *l, const char *prefix, const char *name, int64_t rows, int64_t cols,
-                          const tpw_span *spans, int span_count, float **out)
+static tpw_status load_table(tpw_loader *l, const char *prefix, const char *name, int64_t rows, int64_t cols,
+                             const tpw_span *spans, int span_count, tpw_weight_share share, float **out)
 {
     tpw_tensor_info info;
+    const part_read read = {.tensor = &info, .share = share, .cols = cols, .as_f32 = true};
     int64_t rows_local = 0;
 
     TPW_TRY(find(l, prefix, name, rows, cols, &info));
     for (int i = 0; i < span_count; i++)
         rows_local += spans[i].count;
     *out = tpw_arena_take(l->arena, rows_local * cols, sizeof **out);
-    return read_spans(l, &info, spans, span_count, 0, cols, true, *out);
+    return read_spans(l, &read, spans, span_count, *out);
+}
+
+tpw_status tpw_load_table(tpw_loader *l, const char *prefix, const char *name, int64_t rows, int64_t cols,
+                          const tpw_span *spans, int span_count, float **out)
+{
+    return load_table(l, prefix, name, rows, cols, spans, span_count, TPW_SHARE_CUT, out);
 }
 
 tpw_status tpw_load_vector(tpw_loader *l, const char *prefix, const char *name, int64_t count, tpw_span span,
                            float **out)
 {
-    return tpw_load_table(l, prefix, name, count, 1, &span, 1, out);
+    tpw_weight_share share = span.count == count ? TPW_SHARE_ALL : TPW_SHARE_CUT;
+
+    return load_table(l, prefix, name, count, 1, &span, 1, share, out);
 }

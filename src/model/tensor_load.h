@@ -6,6 +6,7 @@
 #include "graph/arena.h"
 #include "model/checkpoint.h"
 #include "model/partition.h"
+#include "model/weight_digest.h"
 #include "model/weights.h"
 
 /* State of one load. While the arena measures (base NULL) nothing is read and nothing is marked. */
@@ -17,6 +18,7 @@ typedef struct tpw_loader {
     tpw_arena *arena;
     void *staging; /* host */
     size_t staging_bytes;
+    tpw_weight_sums *sums; /* of this checkpoint; NULL: none are wanted */
     tpw_load_progress *progress;
     void *progress_data;
     tpw_error *err;
@@ -27,15 +29,16 @@ tpw_status tpw_loader_init(tpw_loader *out, const tpw_config *config, const tpw_
                            tpw_error *err) TPW_MUST_CHECK;
 void tpw_loader_fini(tpw_loader *loader);
 
-/* Names are prefix + name; the tensor must have exactly [rows, cols]. Row spans are concatenated in the given order. */
+/* Names are prefix + name; the tensor must have exactly [rows, cols]. Row spans are concatenated in the given order; one is a part of
+ * the whole axis, several are this rank's equal parts of as many neighbouring sections. */
 tpw_status tpw_load_rows(tpw_loader *l, const char *prefix, const char *name, int64_t rows, int64_t cols,
-                         const tpw_span *spans, int span_count, tpw_weight *out) TPW_MUST_CHECK;
+                         const tpw_span *spans, int span_count, tpw_weight_share share, tpw_weight *out) TPW_MUST_CHECK;
 tpw_status tpw_load_cols(tpw_loader *l, const char *prefix, const char *name, int64_t rows, int64_t cols, tpw_span span,
                          tpw_weight *out) TPW_MUST_CHECK;
 /* The same as F32, without scales. */
 tpw_status tpw_load_table(tpw_loader *l, const char *prefix, const char *name, int64_t rows, int64_t cols,
                           const tpw_span *spans, int span_count, float **out) TPW_MUST_CHECK;
-/* A vector of `count` elements, of which `span` is kept, as F32. */
+/* A vector of `count` elements, of which `span` is kept, as F32. The whole is kept by all ranks. */
 tpw_status tpw_load_vector(tpw_loader *l, const char *prefix, const char *name, int64_t count, tpw_span span,
                            float **out) TPW_MUST_CHECK;
 

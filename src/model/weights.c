@@ -13,8 +13,10 @@ static tpw_status load_mlp(tpw_loader *l, const char *prefix, tpw_layer_weights 
     const tpw_config *c = l->config;
     tpw_span inter = l->part->inter;
 
-    TPW_TRY(tpw_load_rows(l, prefix, "mlp.gate_proj.weight", c->intermediate, c->hidden, &inter, 1, &w->gate));
-    TPW_TRY(tpw_load_rows(l, prefix, "mlp.up_proj.weight", c->intermediate, c->hidden, &inter, 1, &w->up));
+    TPW_TRY(tpw_load_rows(l, prefix, "mlp.gate_proj.weight", c->intermediate, c->hidden, &inter, 1, TPW_SHARE_CUT,
+                          &w->gate));
+    TPW_TRY(
+        tpw_load_rows(l, prefix, "mlp.up_proj.weight", c->intermediate, c->hidden, &inter, 1, TPW_SHARE_CUT, &w->up));
     return tpw_load_cols(l, prefix, "mlp.down_proj.weight", c->hidden, c->intermediate, inter, &w->down);
 }
 
@@ -27,9 +29,12 @@ static tpw_status load_attention(tpw_loader *l, const char *prefix, tpw_layer_we
     tpw_span kv = {p->kv_heads.begin * D, p->kv_heads.count * D};
     tpw_span o = {p->heads.begin * D, p->heads.count * D};
 
-    TPW_TRY(tpw_load_rows(l, prefix, "self_attn.q_proj.weight", c->heads * 2 * D, c->hidden, &q, 1, &w->q));
-    TPW_TRY(tpw_load_rows(l, prefix, "self_attn.k_proj.weight", c->kv_heads * D, c->hidden, &kv, 1, &w->k));
-    TPW_TRY(tpw_load_rows(l, prefix, "self_attn.v_proj.weight", c->kv_heads * D, c->hidden, &kv, 1, &w->v));
+    TPW_TRY(
+        tpw_load_rows(l, prefix, "self_attn.q_proj.weight", c->heads * 2 * D, c->hidden, &q, 1, TPW_SHARE_CUT, &w->q));
+    TPW_TRY(
+        tpw_load_rows(l, prefix, "self_attn.k_proj.weight", c->kv_heads * D, c->hidden, &kv, 1, TPW_SHARE_KV, &w->k));
+    TPW_TRY(
+        tpw_load_rows(l, prefix, "self_attn.v_proj.weight", c->kv_heads * D, c->hidden, &kv, 1, TPW_SHARE_KV, &w->v));
     TPW_TRY(tpw_load_cols(l, prefix, "self_attn.o_proj.weight", c->hidden, c->heads * D, o, &w->o));
     TPW_TRY(tpw_load_vector(l, prefix, "self_attn.q_norm.weight", D, (tpw_span){0, D}, &w->q_norm));
     return tpw_load_vector(l, prefix, "self_attn.k_norm.weight", D, (tpw_span){0, D}, &w->k_norm);
@@ -45,10 +50,14 @@ static tpw_status load_deltanet(tpw_loader *l, const char *prefix, tpw_layer_wei
     tpw_span qkv[3], heads = p->v_heads;
 
     tpw_qkv_spans(c, p, qkv);
-    TPW_TRY(tpw_load_rows(l, prefix, "linear_attn.in_proj_qkv.weight", channels, c->hidden, qkv, 3, &w->qkv));
-    TPW_TRY(tpw_load_rows(l, prefix, "linear_attn.in_proj_z.weight", value_width, c->hidden, &z, 1, &w->z));
-    TPW_TRY(tpw_load_rows(l, prefix, "linear_attn.in_proj_a.weight", c->linear_v_heads, c->hidden, &heads, 1, &w->a));
-    TPW_TRY(tpw_load_rows(l, prefix, "linear_attn.in_proj_b.weight", c->linear_v_heads, c->hidden, &heads, 1, &w->b));
+    TPW_TRY(tpw_load_rows(l, prefix, "linear_attn.in_proj_qkv.weight", channels, c->hidden, qkv, 3, TPW_SHARE_CUT,
+                          &w->qkv));
+    TPW_TRY(
+        tpw_load_rows(l, prefix, "linear_attn.in_proj_z.weight", value_width, c->hidden, &z, 1, TPW_SHARE_CUT, &w->z));
+    TPW_TRY(tpw_load_rows(l, prefix, "linear_attn.in_proj_a.weight", c->linear_v_heads, c->hidden, &heads, 1,
+                          TPW_SHARE_CUT, &w->a));
+    TPW_TRY(tpw_load_rows(l, prefix, "linear_attn.in_proj_b.weight", c->linear_v_heads, c->hidden, &heads, 1,
+                          TPW_SHARE_CUT, &w->b));
     TPW_TRY(tpw_load_cols(l, prefix, "linear_attn.out_proj.weight", c->hidden, value_width, z, &w->out));
     TPW_TRY(tpw_load_table(l, prefix, "linear_attn.conv1d.weight", channels, c->conv_width, qkv, 3, &w->conv));
     TPW_TRY(tpw_load_vector(l, prefix, "linear_attn.A_log", c->linear_v_heads, heads, &w->a_log));
@@ -82,7 +91,7 @@ static tpw_status load_mtp(tpw_loader *l, tpw_mtp_weights *w)
     TPW_TRY(tpw_load_vector(l, "mtp.", "pre_fc_norm_embedding.weight", H, hidden, &w->norm_embedding));
     TPW_TRY(tpw_load_vector(l, "mtp.", "pre_fc_norm_hidden.weight", H, hidden, &w->norm_hidden));
     TPW_TRY(tpw_load_vector(l, "mtp.", "norm.weight", H, hidden, &w->norm));
-    TPW_TRY(tpw_load_rows(l, "mtp.", "fc.weight", H, 2 * H, &hidden, 1, &w->fc));
+    TPW_TRY(tpw_load_rows(l, "mtp.", "fc.weight", H, 2 * H, &hidden, 1, TPW_SHARE_ALL, &w->fc));
     return load_layer(l, "mtp.layers.0.", TPW_LAYER_ATTENTION, &w->layer);
 }
 
@@ -94,14 +103,14 @@ static tpw_status load_ends(tpw_loader *l, const char *trunk, tpw_model *m)
     tpw_tensor_info info;
     tpw_weight table;
 
-    TPW_TRY(tpw_load_rows(l, trunk, "embed_tokens.weight", c->vocab, c->hidden, &vocab, 1, &table));
+    TPW_TRY(tpw_load_rows(l, trunk, "embed_tokens.weight", c->vocab, c->hidden, &vocab, 1, TPW_SHARE_CUT, &table));
     if (table.dtype == TPW_E4M3)
         return tpw_fail(l->err, TPW_ERR_CHECKPOINT, "%sembed_tokens.weight: an FP8 embedding is not supported", trunk);
     m->embed = (tpw_mat){
         .data = (void *)table.data, .dtype = table.dtype, .rows = table.rows, .cols = table.cols, .stride = table.cols};
     TPW_TRY(tpw_load_vector(l, trunk, "norm.weight", c->hidden, (tpw_span){0, c->hidden}, &m->final_norm));
     if (!c->tied)
-        return tpw_load_rows(l, "", "lm_head.weight", c->vocab, c->hidden, &vocab, 1, &m->lm_head);
+        return tpw_load_rows(l, "", "lm_head.weight", c->vocab, c->hidden, &vocab, 1, TPW_SHARE_CUT, &m->lm_head);
     m->lm_head = table;
     if (tpw_checkpoint_find(l->checkpoint, "lm_head.weight", &info))
         tpw_checkpoint_mark(l->checkpoint, &info);
@@ -167,6 +176,15 @@ tpw_status tpw_model_load(const tpw_config *config, const tpw_partition *part, t
                           const tpw_exec *exec, const float *rope, int32_t rope_positions, tpw_load_progress *progress,
                           void *progress_data, tpw_model **out, tpw_error *err)
 {
+    return tpw_model_load_summed(config, part, checkpoint, exec, rope, rope_positions, progress, progress_data, NULL,
+                                 out, err);
+}
+
+tpw_status tpw_model_load_summed(const tpw_config *config, const tpw_partition *part, tpw_checkpoint *checkpoint,
+                                 const tpw_exec *exec, const float *rope, int32_t rope_positions,
+                                 tpw_load_progress *progress, void *progress_data, tpw_weight_sums *sums,
+                                 tpw_model **out, tpw_error *err)
+{
     tpw_model *m = NULL;
     size_t bytes = 0;
     tpw_loader l = {0};
@@ -179,6 +197,7 @@ tpw_status tpw_model_load(const tpw_config *config, const tpw_partition *part, t
     m->exec = exec;
     TPW_TRY_GOTO(st, tpw_arena_init(&m->arena, exec, bytes, err), fail);
     TPW_TRY_GOTO(st, tpw_loader_init(&l, config, part, checkpoint, exec, &m->arena, err), fail);
+    l.sums = sums;
     l.progress = progress;
     l.progress_data = progress_data;
     TPW_TRY_GOTO(st, load_all(&l, m), fail);

@@ -11,6 +11,7 @@
 #include "model/checkpoint.h"
 #include "model/config.h"
 #include "model/partition.h"
+#include "model/weight_digest.h"
 
 /* One decoder layer; only the fields of its kind are set. Names follow the checkpoint. */
 typedef struct tpw_layer_weights {
@@ -76,6 +77,11 @@ tpw_status tpw_model_bytes(const tpw_config *config, const tpw_partition *part, 
 tpw_status tpw_model_load(const tpw_config *config, const tpw_partition *part, tpw_checkpoint *checkpoint,
                           const tpw_exec *exec, const float *rope, int32_t rope_positions, tpw_load_progress *progress,
                           void *progress_data, tpw_model **out, tpw_error *err) TPW_MUST_CHECK;
+/* The same, summing in `sums` (of this checkpoint; NULL: nothing) what is read. */
+tpw_status tpw_model_load_summed(const tpw_config *config, const tpw_partition *part, tpw_checkpoint *checkpoint,
+                                 const tpw_exec *exec, const float *rope, int32_t rope_positions,
+                                 tpw_load_progress *progress, void *progress_data, tpw_weight_sums *sums,
+                                 tpw_model **out, tpw_error *err) TPW_MUST_CHECK;
 void tpw_model_destroy(tpw_model *model); /* NULL allowed */
 
 #endif

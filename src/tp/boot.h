@@ -22,7 +22,8 @@ typedef struct tpw_boot_ops {
     /* Collective. */
     tpw_status (*barrier)(tpw_boot *boot, tpw_error *err);
     /* Local, never blocks: tells every peer that this rank fails with `status`; whoever waits, or waits later, in a call
-     * of this boot or of a comm made from it returns ERR_PEER with this rank, its host and the text. At most once. */
+     * of this boot or of a comm made from it returns ERR_PEER (ERR_DIVERGED when that is `status`) with this rank, its host and the
+     * text. At most once. */
     void (*raise)(tpw_boot *boot, tpw_status status, const char *text);
     /* Local, frees. Communicators made from this boot must be gone. */
     void (*destroy)(tpw_boot *boot);

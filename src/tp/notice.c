@@ -62,8 +62,10 @@ tpw_status tpw_notice_fail(const tpw_notice *notice, tpw_error *err)
     const char *text = notice->text[0] != '\0' ? notice->text : tpw_status_text((tpw_status)notice->status);
     /* " of step 12" would read as a part of the failure here; "in step 12" is when it happened */
     const char *when = strncmp(place, " of ", 4) == 0 ? place + 4 : place;
-    return tpw_fail(err, TPW_ERR_PEER, "rank %d (%s) failed%s%s: %s", notice->rank, notice->host,
-                    when != place ? " in " : "", when, text);
+    /* a divergence is the job's finding, whoever leaves first: every rank ends with it */
+    tpw_status status = notice->status == TPW_ERR_DIVERGED ? TPW_ERR_DIVERGED : TPW_ERR_PEER;
+    return tpw_fail(err, status, "rank %d (%s) failed%s%s: %s", notice->rank, notice->host, when != place ? " in " : "",
+                    when, text);
 }
 
 tpw_status tpw_notice_timeout(const tpw_boot *boot, const char *call, int64_t waited_ns, const int *missing, int count,

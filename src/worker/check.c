@@ -143,14 +143,21 @@ tpw_status tpw_worker_check_end(tpw_worker *worker, const tpw_sequence *sequence
     return TPW_OK;
 }
 
-/* Gives every scope of one sequence to the trace function. False when it objected. */
+/* Where a scope comes in the execution of a step: layer by layer, state before the hidden vector; tokens and drafts last. */
+static int64_t place_of(const tpw_scope_digest *d)
+{
+    return d->layer < 0 ? INT64_MAX : 2 * (int64_t)d->layer + (strcmp(d->scope, "hidden") == 0);
+}
+
+/* Gives every scope of one sequence to the trace function. False when it objected: then the earliest of what it objected to in the
+ * order of execution is noted, since what comes behind only follows from it. */
 static bool hand_over(tpw_worker *w, const tpw_sequence *s, const tpw_scope_digest *scopes)
 {
     size_t count = (size_t)w->scope_count;
     uint64_t ranks[8];
     bool good = true;
 
-    for (size_t i = 0; good && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         const tpw_trace_record record = {.id = s->id,
                                          .position = s->pos,
                                          .step = w->step,
@@ -162,9 +169,11 @@ static bool hand_over(tpw_worker *w, const tpw_sequence *s, const tpw_scope_dige
 
         for (int r = 0; r < w->boot->size; r++)
             ranks[r] = w->buf.scopes_all[(size_t)r * count + i];
-        good = w->settings.options.trace(w->settings.options.trace_data, &record);
-        if (!good)
+        if (w->settings.options.trace(w->settings.options.trace_data, &record))
+            continue;
+        if (good || place_of(&scopes[i]) < place_of(&w->buf.objected))
             w->buf.objected = scopes[i];
+        good = false;
     }
     return good;
 }

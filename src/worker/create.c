@@ -140,6 +140,8 @@ void tpw_worker_destroy(tpw_worker *worker)
     free(worker->buf.scopes_all);
     free(worker->buf.traced);
     tpw_carry_fini(&worker->carry);
+    tpw_weight_sums_fini(&worker->weights);
+    free(worker->weight_digests);
     free(worker->ranks);
     tpw_comm_destroy(worker->comm);
     tpw_host_destroy(worker->exec);

@@ -98,8 +98,9 @@ static tpw_status load_local(tpw_worker *w, tpw_checkpoint *checkpoint, const tp
 {
     const tpw_options *o = &w->settings.options;
 
-    TPW_TRY(tpw_model_load(&w->config, &w->part, checkpoint, w->exec, rope, w->context_max, o->progress,
-                           o->progress_data, &w->model, err));
+    TPW_TRY(tpw_weight_sums_init(&w->weights, checkpoint, o->weight_digests, err));
+    TPW_TRY(tpw_model_load_summed(&w->config, &w->part, checkpoint, w->exec, rope, w->context_max, o->progress,
+                                  o->progress_data, &w->weights, &w->model, err));
     if (tpw_worker_uses_mtp(w) && !w->model->has_mtp)
         return tpw_fail(err, TPW_ERR_ARGUMENT,
                         "%s has no MTP weights: draft_max must be 0 without a drafter of your own",
@@ -145,7 +146,8 @@ static tpw_status load(tpw_worker *w, tpw_checkpoint **checkpoint, float **rope,
     TPW_TRY(tpw_agree_status(w->boot, plan(w, &state, &pass, err), err));
     TPW_TRY(share_rope(w, rope, err));
     TPW_TRY(tpw_agree_status(w->boot, load_local(w, *checkpoint, &state, &pass, *rope, err), err));
-    return tpw_worker_gather_ranks(w, err);
+    TPW_TRY(tpw_worker_gather_ranks(w, err));
+    return tpw_worker_compare_weights(w, err);
 }
 
 tpw_status tpw_worker_load(tpw_worker *worker, tpw_error *err)

@@ -95,10 +95,10 @@ void tpw_settings_fini(tpw_settings *settings)
 uint64_t tpw_settings_digest(const tpw_settings *settings)
 {
     const tpw_options *o = &settings->options;
-    const int64_t fields[] = {(int64_t)o->size, o->dummy_layers, o->dummy_vocab,   o->compute,    o->sequences_max,
-                              o->rows_max,      o->chunk,        o->page_size,     o->pages,      o->context_max,
-                              o->timeout_ms,    o->binding,      o->dummy != NULL, o->draft_max,  o->drafter != NULL,
-                              o->check,         o->check_every,  o->trace != NULL, o->trace_every};
+    const int64_t fields[] = {(int64_t)o->size, o->dummy_layers, o->dummy_vocab,   o->compute,     o->sequences_max,
+                              o->rows_max,      o->chunk,        o->page_size,     o->pages,       o->context_max,
+                              o->timeout_ms,    o->binding,      o->dummy != NULL, o->draft_max,   o->drafter != NULL,
+                              o->check,         o->check_every,  o->trace != NULL, o->trace_every, o->weight_digests};
     uint64_t key = tpw_digest_key(o->dummy != NULL ? o->dummy : "options");
 
     return tpw_digest_block(key, fields, TPW_I64, 1, (int64_t)(sizeof fields / sizeof fields[0]), 0, 0, 0);

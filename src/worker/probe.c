@@ -182,7 +182,16 @@ static finding find(const probe *p)
     return f;
 }
 
-/* Totals of all ranks; the earliest difference is that of the lowest layer, then of the lowest rank. */
+/* Which of two ranks' first differences came first. All ranks run the same ops in the same order; a sum over ranks carries a
+ * difference on to all of them. */
+static bool earlier(const finding *a, const finding *b)
+{
+    if (a->op_call >= 0 && b->op_call >= 0 && a->op_call != b->op_call)
+        return a->op_call < b->op_call;
+    return a->layer != b->layer ? a->layer < b->layer : a->scope < b->scope;
+}
+
+/* Totals of all ranks, and the earliest difference, of equals that of the lowest rank. */
 static tpw_status gather(const probe *p, tpw_probe_result *out, tpw_error *err)
 {
     finding mine = find(p), all[8];
@@ -194,7 +203,7 @@ static tpw_status gather(const probe *p, tpw_probe_result *out, tpw_error *err)
     for (int r = 0; r < boot->size; r++) {
         out->compared += all[r].compared;
         out->unequal += all[r].unequal;
-        if (all[r].scope >= 0 && (first < 0 || all[r].layer < all[first].layer))
+        if (all[r].scope >= 0 && (first < 0 || earlier(&all[r], &all[first])))
             first = r;
     }
     if (first < 0)

@@ -68,6 +68,9 @@ struct tpw_worker {
     tpw_state_bytes state_bytes;
     size_t workspace_bytes;
     int64_t file_bytes;
+    tpw_weight_sums weights;
+    tpw_weight_digest *weight_digests; /* [weight_count]; names are those of weights */
+    int32_t weight_count;
     tpw_model *model;
     tpw_state *state;
     tpw_pass *pass;
@@ -94,6 +97,8 @@ tpw_status tpw_worker_poison(tpw_worker *worker, tpw_error *err) TPW_MUST_CHECK;
 /* Parts of load (load.c) and of the step (step.c, finish.c). */
 tpw_dtype tpw_worker_act(const tpw_worker *worker);
 tpw_status tpw_worker_gather_ranks(tpw_worker *worker, tpw_error *err) TPW_MUST_CHECK; /* collective */
+/* Collective, after gather_ranks. Compares copies of weights and, when asked for, adds up the digests of all tensors. */
+tpw_status tpw_worker_compare_weights(tpw_worker *worker, tpw_error *err) TPW_MUST_CHECK;
 
 /* Collective. Ends a sequence: digests over all ranks, the FINISHED event, slot and pages back. */
 tpw_status tpw_worker_finish(tpw_worker *worker, tpw_sequence *sequence, tpw_finish finish,

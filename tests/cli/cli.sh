@@ -105,8 +105,12 @@ case_usage_errors_are_2() {
   has err "no MTP weights" 1
   expect 2 bench_ranks 2 --model "$TPW_ODD" --k 0,1 --batch 1
   has err "no MTP weights" 1
-  expect 2 ranks 2 verify
-  has err '"verify" is neither a flag nor a command' 1
+  expect 2 ranks 2 plan
+  has err '"plan" is neither a flag nor a command' 1
+  expect 2 ranks 2 --fault conv@step=1,rank=0
+  has err "step, rank and layer are needed" 1
+  expect 2 ranks 2 --fault kv@step=1,rank=0,layer=0
+  has err "DeltaNet layer, which has no kv state" 1
   expect 2 bench_ranks 2 --prompt x
   has err "--prompt is not a flag of tpworker bench" 1
   expect 2 "$TPW_BIN" --batch 0
@@ -330,6 +334,122 @@ case_launcher_script() {
   expect 2 "$TPW_RUN" -n 3
   expect 2 "$TPW_RUN" --k 9
   TPWORKER_BIN=/nonexistent expect 66 "$TPW_RUN"
+}
+
+command_ranks() {
+  local count=$1 command=$2
+  shift 2
+  timeout -k 5 100 "$MPIEXEC" -np "$count" --bind-to none "$TPW_BIN" "$command" --bind=none "$@"
+}
+
+# Traces of other ranks, K, batch and chunks are the same where both go; --expect says so while it runs.
+case_traces_are_equal_however_the_work_is_cut() {
+  two_prompts
+  expect 0 ranks 2 --prompts p.jsonl --ignore-eos --k 2 --trace two.jsonl
+  json two.jsonl trace#1 end#1 trace.ranks=2 trace.k=2 trace.drafter=mtp trace.compute=bf16 trace.prompts=2 \
+    trace.digest_version=1 digest.global? digest.ranks?
+  [ "$(json two.jsonl @end.records)" -eq "$(json two.jsonl @digest.seq | wc -l)" ] || fail "not as many as it says"
+  expect 0 "$TPW_BIN" --bind none --prompts p.jsonl --ignore-eos --batch 1 --chunk 2 --page 16 --trace one.jsonl
+  expect 0 "$TPW_BIN" diff two.jsonl one.jsonl --json d.jsonl
+  has out "equal where both go" 1
+  has out "only in B" 1
+  json d.jsonl diff#1 diff.exit=0 diff.unequal=0 diff.first=null diff.compared?
+  # the other way round, on two ranks that are one too many
+  expect 0 timeout -k 5 90 "$MPIEXEC" -np 2 --bind-to none "$TPW_BIN" diff one.jsonl two.jsonl
+  has out "equal where both go" 1
+  expect 0 ranks 2 --prompts p.jsonl --ignore-eos --k 2 --expect one.jsonl
+  has out "records compared with one.jsonl, all equal" 1
+  # mtp counts at equal K
+  expect 0 "$TPW_BIN" --bind none --prompts p.jsonl --ignore-eos --k 2 --expect two.jsonl --trace-every 3
+  # fewer of them, and their steps are multiples of 3
+  expect 0 ranks 2 --prompts p.jsonl --ignore-eos --k 2 --trace third.jsonl --trace-every 3
+  [ "$(json third.jsonl @digest.step | awk '$1 % 3' | wc -l)" -eq 0 ] || fail "other steps are traced"
+}
+
+case_traces_that_cannot_be_compared_are_2() {
+  two_prompts
+  expect 0 "$TPW_BIN" --bind none --prompts p.jsonl --max-tokens 3 --trace a.jsonl
+  expect 0 "$TPW_BIN" --bind none --prompt x --max-tokens 3 --trace b.jsonl
+  expect 2 "$TPW_BIN" diff a.jsonl b.jsonl
+  has err "not comparable: the prompts differ" 1
+  expect 2 "$TPW_BIN" --bind none --prompt x --max-tokens 3 --compute f32 --expect b.jsonl
+  has err "not comparable: compute is bf16 in b.jsonl and f32 in this run" 1
+  expect 2 "$TPW_BIN" --bind none --model "$TPW_ODD" --prompts p.jsonl --expect a.jsonl
+  sed 's/"digest_version":1/"digest_version":2/' b.jsonl >c.jsonl
+  expect 2 "$TPW_BIN" diff b.jsonl c.jsonl
+  has err "c.jsonl:1: not comparable: schema 1 and digest_version 2" 1
+  head -n 1 b.jsonl >c.jsonl
+  expect 2 "$TPW_BIN" --bind none --prompt x --max-tokens 3 --expect c.jsonl
+  has err "nothing was compared" 1
+  expect 2 "$TPW_BIN" diff b.jsonl c.jsonl
+  has err "no record of the same sequence" 1
+  sed '3s/global/globe/' b.jsonl >c.jsonl
+  expect 65 "$TPW_BIN" diff b.jsonl c.jsonl
+  has err "c.jsonl:3: " 1
+  expect 65 "$TPW_BIN" --bind none --prompt x --expect c.jsonl
+  expect 66 "$TPW_BIN" diff b.jsonl nowhere.jsonl
+  expect 74 "$TPW_BIN" --bind none --prompt x --max-tokens 3 --trace /dev/full
+  expect 2 "$TPW_BIN" --bind none --check off --trace c.jsonl
+}
+
+# found REPORT-TEXT FLAGS...: a run with this fault ends with 71, says what it found, and every rank leaves a report with its exchanges.
+found() {
+  local text=$1
+  shift
+  rm -f tpworker.*.jsonl
+  expect 71 ranks 2 --prompts p.jsonl --ignore-eos --k 0 "$@"
+  has err "$text" 1
+  for rank in 0 1; do
+    cat tpworker.*.$rank.jsonl >report.jsonl || fail "no report of rank $rank"
+    json report.jsonl report#1 report.status=ERR_DIVERGED ring.op? ring.bytes? ring.begin_ns?
+    [ "$(wc -c <report.jsonl)" -le 65536 ] || fail "the report is too long"
+  done
+}
+
+# State at rest: by the digest of what was written. Replicated values: by comparison. One rank's sum: only by another run.
+case_faults_are_found_by_what_can_find_them() {
+  two_prompts
+  expect 0 ranks 2 --prompts p.jsonl --ignore-eos --k 0 --trace good.jsonl
+  found "rank 1 (" --check 4 --fault conv@step=4,rank=1,layer=2
+  has err "conv state of layer 2 in slot 1 changed at rest: sequence 0" 1
+  found "recurrent state of layer 4 in slot 2 changed at rest: sequence 1" --check 4 \
+    --fault recurrent@step=4,rank=0,layer=4,slot=2
+  found "kv state of layer 3 in slot 1 changed at rest" --check 4 --fault kv@step=4,rank=1,layer=3
+  found "hidden of layer 5 differs on rank 1: " --fault hidden@step=3,rank=1,layer=5
+  # the same wrong sum reaches all ranks
+  expect 0 ranks 2 --prompts p.jsonl --ignore-eos --k 0 --fault partial@step=3,rank=1,layer=5 --trace bad.jsonl
+  found "hidden of layer 5 is not what was expected: sequence 0" --fault partial@step=3,rank=1,layer=5 --expect good.jsonl
+  has out "expected" 1
+  expect 71 "$TPW_BIN" diff good.jsonl bad.jsonl --json d.jsonl
+  has out "first difference: hidden of layer 5, sequence 0 at position" 1
+  json d.jsonl diff.exit=71
+  # not looked for, not found
+  expect 0 ranks 2 --prompts p.jsonl --ignore-eos --k 0 --check off --fault hidden@step=3,rank=1,layer=5
+  expect 2 ranks 2 --prompts p.jsonl --k 0 --fault conv@step=2,rank=0,layer=2,slot=7
+}
+
+case_probe_finds_nothing_and_what_is_there() {
+  expect 0 command_ranks 2 probe --json p.jsonl
+  has out " compared, none unequal" 1
+  # (6 linear * 2 + 2 attention + 8 layers * 5) * 2 ranks, 3 sequences, 3 times
+  json p.jsonl run#1 probe#9 verdict#1 verdict.compared=972 verdict.unequal=0 verdict.exit=0 probe.compared=108
+  [ "$(json p.jsonl @probe.position | awk '{ print $1 % 16 }' | sort -u | wc -l)" -ge 4 ] || fail "too few places in the grid"
+  expect 0 "$TPW_BIN" probe --bind none --dummy qwen3.5-0.8b --layers 4 --vocab 500 --k 1 --sequences 1 --repeat 1
+  has out "15 compared, none unequal" 1
+  # the first row of every pass is wrong from layer 3 on: of a verified run one row, else all of them
+  expect 71 command_ranks 2 probe --sequences 2 --repeat 1 --fault partial@step=3,rank=1,layer=3
+  has out "layer 3, hidden, rank 1; operation gemm in layer 3, row 1" 2
+  has err "first: hidden of layer 3 on rank 1, sequence 0" 1
+}
+
+case_verify_quick() {
+  expect 0 command_ranks 2 verify --quick --json v.jsonl --junit v.xml
+  has out ": all equal" 1
+  json v.jsonl verify_cell.equal=true verdict.exit=0 verdict.cells=16 verdict.different=0 verdict.digests?
+  has v.xml "<testcase " 16
+  has v.xml 'tests="16" failures="0"' 1
+  expect 0 "$TPW_BIN" verify --bind none --model "$TPW_ODD" --cells 3 --seed 5 --json o.jsonl
+  [ "$(json o.jsonl @verify_cell.drafter | grep -c mtp)" -eq 0 ] || fail "drafts of a module that is not there"
 }
 
 [ "$(type -t "case_${1:-}")" = function ] || fail "there is no case \"${1:-}\""

@@ -199,7 +199,8 @@ Test(options, every_setting_has_a_variable_and_a_key)
             *at = *at == '-' ? '_' : (char)toupper((unsigned char)*at);
         cr_assert_str_eq(name, expected);
         if (id == TPW_SETTING_LAYERS || id == TPW_SETTING_VOCAB || id == TPW_SETTING_ROWS ||
-            id == TPW_SETTING_LOG_LEVEL || id == TPW_SETTING_COMPUTE || id == TPW_SETTING_ISA)
+            id == TPW_SETTING_LOG_LEVEL || id == TPW_SETTING_COMPUTE || id == TPW_SETTING_ISA ||
+            id == TPW_SETTING_CHECK)
             continue; /* not free to take the sample */
         char entry[128];
         snprintf(entry, sizeof entry, "%s=%s", name, sample[s->kind]);
@@ -240,7 +241,7 @@ Test(options, bad_values_name_flag_range_and_find)
 
 Test(options, words_and_unknown_flags_are_usage_errors)
 {
-    refuse("verify", TPW_ERR_ARGUMENT, "verify|run|bench");
+    refuse("plan", TPW_ERR_ARGUMENT, "plan|run, bench, probe, verify and diff");
     refuse("--batch=2|bench", TPW_ERR_ARGUMENT, "\"bench\"");
     refuse("bench|run", TPW_ERR_ARGUMENT, "\"run\"");
     refuse("--batch=2|run", TPW_ERR_ARGUMENT, "\"run\"");
@@ -487,4 +488,70 @@ Test(options, help_names_every_flag_and_exit_code)
         cr_assert_not_null(strstr(text, parts[i]), "%s", parts[i]);
     cr_assert_not_null(strstr(text, "tpworker bench"));
     free(text);
+}
+
+Test(options, check_is_a_word_or_a_number_of_steps)
+{
+    static const struct {
+        const char *line;
+        tpw_check check;
+        int32_t every;
+    } good[] = {
+        {"", TPW_CHECK_STEP, 64},           {"--check=step", TPW_CHECK_STEP, 64},
+        {"--check=7", TPW_CHECK_STEP, 7},   {"--check=2147483647", TPW_CHECK_STEP, INT32_MAX},
+        {"--check=end", TPW_CHECK_END, 64}, {"--check=off", TPW_CHECK_OFF, 64},
+    };
+    for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
+        tpw_command c;
+        tpw_check check;
+        int32_t every;
+        accept(good[i].line, &c);
+        cr_assert_eq(tpw_values_check(&c.values, &check, &every, NULL), TPW_OK);
+        cr_assert_eq(check, good[i].check, "%s", good[i].line);
+        cr_assert_eq(every, good[i].every, "%s", good[i].line);
+        tpw_command_fini(&c);
+    }
+    static const char *const bad[] = {"--check=0",     "--check=-1",         "--check=Step",
+                                      "--check=steps", "--check=2147483648", "--check=1.5"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        refuse(bad[i], TPW_ERR_ARGUMENT, "--check|step, end, off");
+    refuse("--check=off|--trace=t", TPW_ERR_ARGUMENT, "--trace|--check=off");
+    refuse("--check=off|--expect=t", TPW_ERR_ARGUMENT, "--expect|--check=off");
+    refuse("--trace-every=0", TPW_ERR_ARGUMENT, "--trace-every");
+}
+
+Test(options, commands_take_their_words_and_flags)
+{
+    tpw_command c;
+    accept("diff|a.jsonl|b.jsonl|--json=-", &c);
+    cr_assert_eq(c.action, TPW_ACTION_DIFF);
+    cr_assert_str_eq(c.words[0], "a.jsonl");
+    cr_assert_str_eq(c.words[1], "b.jsonl");
+    tpw_command_fini(&c);
+    refuse("diff|a", TPW_ERR_ARGUMENT, "diff takes A B|1 of them");
+    refuse("diff|a|b|c", TPW_ERR_ARGUMENT, "diff takes A B|\"c\"|too many");
+    refuse("diff|a|b|--k=2", TPW_ERR_ARGUMENT, "--k|diff");
+    accept("probe", &c);
+    cr_assert_eq(c.action, TPW_ACTION_PROBE);
+    cr_assert_eq(c.values.k.data[0], 4);
+    cr_assert_eq(c.values.sequences, 3);
+    cr_assert_eq(c.values.repeat, 3);
+    tpw_command_fini(&c);
+    refuse("probe|--k=0", TPW_ERR_ARGUMENT, "--k 0|1..8");
+    refuse("probe|--k=1,2", TPW_ERR_ARGUMENT, "--k|probe");
+    refuse("probe|--prompt=x", TPW_ERR_ARGUMENT, "--prompt|probe");
+    accept("verify|--quick|--junit=v.xml", &c);
+    cr_assert_eq(c.action, TPW_ACTION_VERIFY);
+    cr_assert(c.values.quick);
+    tpw_command_fini(&c);
+    refuse("verify|--k=1", TPW_ERR_ARGUMENT, "--k|verify");
+    refuse("verify|--fault=x", TPW_ERR_ARGUMENT, "--fault|verify");
+    refuse("--quick", TPW_ERR_ARGUMENT, "--quick|run");
+    refuse("bench|--trace=t", TPW_ERR_ARGUMENT, "--trace|bench");
+    /* what other commands use may stand in the environment */
+    static const char *const set[] = {"TPWORKER_K=0,1", "TPWORKER_TRACE=t", NULL};
+    environment = set;
+    accept("verify", &c);
+    tpw_command_fini(&c);
+    environment = NULL;
 }

@@ -1,5 +1,6 @@
 /* Tests of the reports of failed jobs and of the JSON lines. SPDX-License-Identifier: Apache-2.0 */
 #include <criterion/criterion.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -149,4 +150,48 @@ Test(jsonl, errors_with_any_bytes_become_valid_lines)
     cr_assert_eq(int_at(line, "exit"), 66);
     json_decref(line);
     tpw_sink_fini(&sink);
+}
+
+/* The newest exchanges stay, oldest first, and a report has an end. */
+Test(report, the_ring_follows_its_line_and_is_cut_at_the_old_end)
+{
+    enum { COUNT = 400 };
+    static tpw_ring_entry ring[COUNT];
+    temp_folder temp;
+    tpw_error err = {0};
+    char line[1024];
+    tpw_report report = {.job = "8", .size = 2, .host = "h", .status = TPW_ERR_DIVERGED, .text = "t", .ring = ring};
+    for (int i = 0; i < COUNT; i++)
+        ring[i] = (tpw_ring_entry){.seq = (uint64_t)(INT64_MAX - COUNT + i),
+                                   .step = INT64_MIN,
+                                   .op = "fifteen-letters",
+                                   .bytes = INT64_MAX,
+                                   .digest = 0xab,
+                                   .begin_ns = INT64_MIN,
+                                   .end_ns = 0};
+    temp_make(&temp);
+    report.ring_count = COUNT;
+    cr_assert_eq(tpw_report_write(temp.path, &report, &err), TPW_OK, "%s", err.text);
+    FILE *file = fopen(temp_path(&temp, "tpworker.8.0.jsonl"), "r");
+    json_int_t before = 0;
+    int lines = 0;
+    while (fgets(line, sizeof line, file)) {
+        json_t *root = parse(line);
+        cr_assert_str_eq(string_at(root, "type"), lines == 0 ? "report" : "ring");
+        if (lines++ > 0) {
+            cr_assert_str_eq(string_at(root, "digest"), "00000000000000ab");
+            cr_assert_str_eq(string_at(root, "op"), "fifteen-letters");
+            cr_assert_eq(int_at(root, "end_ns"), 0);
+            cr_assert(before == 0 || int_at(root, "seq") == before + 1);
+            before = int_at(root, "seq");
+        }
+        json_decref(root);
+    }
+    cr_assert_eq(before, INT64_MAX - 1, "the last is the newest");
+    cr_assert_gt(lines, 250);
+    cr_assert_lt(lines, COUNT);
+    cr_assert_leq(ftell(file), (long)TPW_REPORT_BYTES_MAX);
+    cr_assert_gt(ftell(file), (long)TPW_REPORT_BYTES_MAX - 400);
+    fclose(file);
+    temp_remove(&temp);
 }
