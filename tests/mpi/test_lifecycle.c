@@ -13,8 +13,15 @@
 MPI_SUITE(lifecycle);
 
 enum { A, B, C, PROMPTS };
-static const int32_t lengths[PROMPTS] = {63, 127, 1023}; /* one short of a page, of two, and of sixteen */
-static int32_t prompts[PROMPTS][1023];
+#if defined(__SANITIZE_ADDRESS__) /* one cell of each axis, and that a small one */
+#define LONGEST 255
+static const int32_t ks[] = {2};
+#else
+#define LONGEST 1023
+static const int32_t ks[] = {0, 1, 2, 4};
+#endif
+static const int32_t lengths[PROMPTS] = {63, 127, LONGEST}; /* one short of one page, of two, and of many */
+static int32_t prompts[PROMPTS][LONGEST];
 
 static tpw_options options_of(tpw_compute compute, int32_t k)
 {
@@ -118,11 +125,6 @@ static int scene(tpw_compute compute, int32_t k, const output *solo)
 
 static void scenes(tpw_compute compute)
 {
-#if defined(__SANITIZE_ADDRESS__)
-    const int32_t ks[] = {2}; /* one cell of each axis */
-#else
-    const int32_t ks[] = {0, 1, 2, 4};
-#endif
     const tpw_options o = options_of(compute, 0);
     output solo[PROMPTS];
     int compared = 0;
