@@ -296,12 +296,12 @@ static void run_faults(tpw_compute compute)
     outcome_free(&reference);
 }
 
-MPI_TEST(speculation_faults, bf16, .timeout = 480)
+MPI_TEST(speculation_faults, bf16, .timeout = 200)
 {
     run_faults(TPW_COMPUTE_BF16);
 }
 
-MPI_TEST(speculation_faults, f32, .timeout = 480)
+MPI_TEST(speculation_faults, f32, .timeout = 200)
 {
     run_faults(TPW_COMPUTE_F32);
 }
