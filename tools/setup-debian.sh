@@ -4,7 +4,7 @@
 set -euo pipefail
 
 packages=(
-  gcc libc6-dev cmake ninja-build pkgconf            # build
+  gcc g++ libc6-dev cmake ninja-build pkgconf            # build
   libopenmpi-dev openmpi-bin                         # ranks
   libhwloc-dev                                       # topology
   libjansson-dev libxxhash-dev                       # JSON, hashes
@@ -27,7 +27,7 @@ if [ "$(id -u)" -ne 0 ]; then
   command -v sudo >/dev/null || { echo "setup: install as root: apt-get install ${missing[*]}" >&2; exit 1; }
   as_root=(sudo)
 fi
-echo "setup: installing ${missing[*]}"
+echo "setup: installing ${missing[*]} (about 100 MB, a minute or two)"
 export DEBIAN_FRONTEND=noninteractive
 "${as_root[@]}" apt-get update -qq
 "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

@@ -147,8 +147,6 @@ typedef struct tpw_event {
     int32_t digest_count;
 } tpw_event;
 
-/* Collective over `comm` (see tpworker/mpi.h for the call). */
-
 /* What this rank is, where it runs and what it holds. Same text on all ranks. */
 typedef struct tpw_rank_info {
     int32_t rank;

@@ -190,10 +190,11 @@ static bool prompt_equal(const outcome *a, const outcome *b, int p, char *text, 
     return true;
 }
 
-void outcome_difference(const outcome *a, const outcome *b, char *text, size_t bytes, int *tokens, int *digests)
+void outcome_difference(const outcome *a, const outcome *b, int32_t prompts, char *text, size_t bytes, int *tokens,
+                        int *digests)
 {
     text[0] = '\0';
-    for (int p = 0; p < CELL_PROMPTS_MAX; p++)
+    for (int32_t p = 0; p < prompts; p++)
         if (!prompt_equal(a, b, p, text, bytes, tokens, digests))
             return;
 }
@@ -203,7 +204,7 @@ int outcome_compare(const outcome *a, const outcome *b, const char *what)
     int tokens = 0, digests = 0;
     char text[200];
 
-    outcome_difference(a, b, text, sizeof text, &tokens, &digests);
+    outcome_difference(a, b, CELL_PROMPTS_MAX, text, sizeof text, &tokens, &digests);
     cr_assert(text[0] == '\0', "%s: %s", what, text);
     for (int p = 0; p < CELL_PROMPTS_MAX; p++)
         cr_assert_eq(a->digest_count[p], b->digest_count[p]);

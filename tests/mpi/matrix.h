@@ -59,9 +59,10 @@ void cell_run(const cell *c, const workload *w, MPI_Comm world, outcome *out);
 void cell_run_drafting(const cell *c, const speculation *s, const workload *w, MPI_Comm world, outcome *out);
 void outcome_free(outcome *o);
 
-/* The first difference between two outcomes in words, or an empty text. Compared are tokens, ends, positions and the digests of all scopes
+/* The first difference between the first `prompts` prompts of two outcomes in words, or an empty text. Compared are tokens, ends, positions and the digests of all scopes
  * that `a` has; `b` may have "mtp" besides. Adds what was found equal to *tokens and *digests. */
-void outcome_difference(const outcome *a, const outcome *b, char *text, size_t bytes, int *tokens, int *digests);
+void outcome_difference(const outcome *a, const outcome *b, int32_t prompts, char *text, size_t bytes, int *tokens,
+                        int *digests);
 
 /* Asserts that both are equal, naming the first difference. Returns tokens + digests compared (> 0). */
 int outcome_compare(const outcome *a, const outcome *b, const char *what);

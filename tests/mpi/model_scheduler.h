@@ -12,13 +12,14 @@
 #define MODEL_EVENTS    4096
 
 /* Things that happened. A test asserts that each of them did. */
-#define MODEL_SEEN_MAP(X)                                                                                           \
-    X(admitted)                                                                                                     \
-    X(refused_duplicate) X(refused_token) X(refused_empty) X(refused_context) X(refused_pages) X(cancelled_running) \
-        X(cancelled_in_prefill) X(cancelled_waiting) X(cancelled_at_once) X(cancelled_twice) X(cancel_unknown)      \
-            X(finished_length) X(finished_stop) X(finished_error) X(error_behind_drafts) X(waited_for_pages)        \
-                X(waited_for_slot) X(not_overtaken) X(chunked_prompt) X(shared_step) X(idle_step) X(draft_accepted) \
-                    X(draft_rejected) X(draft_short)
+/* clang-format off */
+#define MODEL_SEEN_MAP(X)                                                                                        \
+    X(admitted) X(refused_duplicate) X(refused_token) X(refused_empty) X(refused_context) X(refused_pages)       \
+    X(cancelled_running) X(cancelled_in_prefill) X(cancelled_waiting) X(cancelled_at_once) X(cancelled_twice)    \
+    X(cancel_unknown) X(finished_length) X(finished_stop) X(finished_error) X(error_behind_drafts)               \
+    X(waited_for_pages) X(waited_for_slot) X(not_overtaken) X(chunked_prompt) X(shared_step) X(idle_step)        \
+    X(draft_accepted) X(draft_rejected) X(draft_short)
+/* clang-format on */
 typedef enum model_seen {
 #define MODEL_SEEN_ENUM(name) SEEN_##name,
     MODEL_SEEN_MAP(MODEL_SEEN_ENUM)

@@ -8,6 +8,7 @@
 /* A workload, what it gives without drafts, and what was found equal to that so far. Counts are those of rank 0. */
 typedef struct bench {
     const workload *work;
+    int32_t single; /* prompts of a cell with batch 1, where they take long; 0: all. May be set behind bench_open */
     MPI_Comm world;
     int rank;
     truth truth;

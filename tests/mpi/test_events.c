@@ -317,7 +317,7 @@ static void setting(pair *p, int which)
     p->limits.drafter = p->limits.k > 0 ? half_right : NULL;
 }
 
-MPI_TEST(events, worker_is_its_model)
+MPI_TEST(events, worker_is_its_model, .timeout = 100)
 {
     int n = (int)(sizeof settings / sizeof settings[0]);
     int64_t seen[SEEN_COUNT] = {0}, calls = 0, steps = 0;
@@ -342,7 +342,7 @@ MPI_TEST(events, worker_is_its_model)
 }
 
 /* The test itself can fail: a model that lets sequences overtake is found, and with a list that a person can read. */
-MPI_TEST(events, a_wrong_model_is_found)
+MPI_TEST(events, a_wrong_model_is_found, .timeout = 100)
 {
     enum { COUNT = 1000 };
     static call list[COUNT];

@@ -75,7 +75,7 @@ static MPI_Comm half(int *group)
     return comm;
 }
 
-MPI_TEST(groups, side_by_side, .timeout = 120)
+MPI_TEST(groups, side_by_side, .timeout = 270)
 {
     output out[2] = {{.over = false}};
     int group, compared;
@@ -133,7 +133,7 @@ static int two_in_one_process(MPI_Comm pair, bool in_order)
     return compared;
 }
 
-MPI_TEST(groups, one_process, .timeout = 120)
+MPI_TEST(groups, one_process, .timeout = 270)
 {
     int group, compared;
     MPI_Comm pair;

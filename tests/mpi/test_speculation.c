@@ -74,33 +74,40 @@ static void run_matrix(tpw_compute compute)
 {
     const workload w = {.model = TPW_TEST_POCKET,
                         .prompts = 8,
-                        .lengths = {1, 2, 4, 9, 15, 16, 21, 67},
+                        .lengths = {15, 1, 21, 2, 4, 9, 16, 67},
                         .max_tokens = 11,
                         .vocab_used = VOCAB};
-    const int prompts = 8, tokens = 11;
+    const int all = 8, single = 3, tokens = 11, batched = CELLS / 2;
+    const cell anchor = {2, 64, compute, "auto", 64, 8, 256};
+    drafter first = {.kind = DRAFTER_MTP};
     trial trials[CELLS];
+    int prompts, mtp_prompts;
     bench b;
 
     cr_assert_eq(mt_size, 4);
     cr_assert_eq(list_trials(trials, compute), CELLS);
     expect_all_pairs(trials, CELLS);
     bench_open(&b, &w, compute, VOCAB, NULL, MPI_COMM_WORLD);
+    b.single = single;
     for (int tp = 1; tp <= 4; tp *= 2) { /* without drafts, but batched, cut and poisoned */
         drafter none = {0};
         const cell cut = {tp, 7, compute, "auto", 16, 8, 256};
 
         bench_run(&b, &cut, &none, 0);
     }
+    bench_run(&b, &anchor, &first, 1);
     for (int i = 0; i < CELLS; i++) {
         drafter d = {.kind = trials[i].kind};
 
         bench_run(&b, &trials[i].cut, &d, trials[i].k);
     }
+    prompts = (3 + 1 + batched) * all + (CELLS - batched) * single;
+    mtp_prompts = TPW_K_MAX / 2 * (all + single);
     if (mt_rank == 0) {
-        cr_assert_eq(b.cells, 3 + CELLS);
-        cr_assert_eq(b.tokens, b.cells * prompts * tokens);
-        cr_assert_eq(b.digests, b.cells * prompts * SCOPES);
-        cr_assert_eq(b.mtp_digests, (TPW_K_MAX - 1) * prompts);
+        cr_assert_eq(b.cells, 3 + 1 + CELLS);
+        cr_assert_eq(b.tokens, prompts * tokens);
+        cr_assert_eq(b.digests, prompts * SCOPES);
+        cr_assert_eq(b.mtp_digests, mtp_prompts);
         printf("speculation, %s: %d cells equal to K = 0: %d tokens, %d digests; %d mtp digests equal\n",
                compute == TPW_COMPUTE_F32 ? "f32" : "bf16", b.cells, b.tokens, b.digests, b.mtp_digests);
     }

@@ -12,7 +12,7 @@ MPI_SUITE(speculation_27b);
 #define K      3
 #define SCOPES (1 + 4 + 3 * 2 + 1) /* tokens, hidden, conv and recurrent of 3 layers, kv of 1 */
 
-MPI_TEST(speculation_27b, bf16, .timeout = 400)
+MPI_TEST(speculation_27b, bf16, .timeout = 680)
 {
     const workload w = {.dummy = "qwen3.5-27b",
                         .layers = 4,

@@ -11,7 +11,7 @@ MPI_SUITE(speculation_cut);
 #define VOCAB  2048
 #define SCOPES (1 + 8 + 6 * 2 + 2)
 
-MPI_TEST(speculation_cut, pocket, .timeout = 200)
+MPI_TEST(speculation_cut, pocket, .timeout = 280)
 {
     const workload w = {
         .model = TPW_TEST_POCKET, .prompts = 3, .lengths = {1, 12, 29}, .max_tokens = 10, .vocab_used = VOCAB};

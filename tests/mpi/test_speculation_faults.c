@@ -204,6 +204,24 @@ static void put_argmax(tpw_ops *ops)
     ops->argmax = argmax_repeats_draft;
 }
 
+/* One bit of one normed key, once: too little for a token to change, and only a digest shows it. */
+static tpw_status delta_flips_a_bit(const tpw_exec *exec, const tpw_delta_args *args, tpw_error *err)
+{
+    now.layer = now.layer == NULL ? args->state.S : now.layer;
+    if (args->state.S == now.layer && verifies(&args->batch->segments[0]) && ++now.verifies == 2) {
+        uint32_t *key = (uint32_t *)args->k.data + args->batch->segments[0].row0 * args->k.stride;
+
+        *key ^= 1u << 20;
+        now.fired++;
+    }
+    return now.real->delta(exec, args, err);
+}
+
+static void put_flip(tpw_ops *ops)
+{
+    ops->delta = delta_flips_a_bit;
+}
+
 static void put_fault(tpw_worker *worker)
 {
     now.real = worker->exec->ops;
@@ -220,7 +238,8 @@ static const fault faults[] = {{"attention reads one row too many", put_one_more
                                {"the convolution uses another slot once", put_conv_slot},
                                {"the convolution sees a rejected row", put_conv_rejected},
                                {"commit forgets the recurrent state", put_commit_forgotten},
-                               {"one draft too many is accepted", put_argmax}};
+                               {"one draft too many is accepted", put_argmax},
+                               {"one bit of a key flips once", put_flip}};
 
 /* Runs with a fault in; *text tells the first difference from `reference`, or is empty. Nothing is poisoned: NaN would show by
  * itself. */
@@ -246,7 +265,7 @@ static void run_with(const fault *f, const workload *w, tpw_compute compute, int
         cr_assert_lt(o.stats.accepted_tokens, o.stats.draft_tokens);
         cr_assert_gt(o.stats.accepted_tokens, 0);
     }
-    outcome_difference(reference, &o, text, bytes, &tokens, &digests);
+    outcome_difference(reference, &o, w->prompts, text, bytes, &tokens, &digests);
     outcome_free(&o);
 }
 
@@ -270,6 +289,7 @@ static void run_faults(tpw_compute compute)
         cr_assert(text[0] == '\0', "%s: shows without drafts: %s", faults[i].name, text);
         run_with(&faults[i], &w, compute, K, batch, &known, &reference, text, sizeof text);
         cr_assert(text[0] != '\0', "%s: not found", faults[i].name);
+        cr_assert(faults[i].put != put_flip || strstr(text, " of layer ") != NULL, "%s: %s", faults[i].name, text);
         if (mt_rank == 0)
             printf("%s (%d times): %s\n", faults[i].name, now.fired, text);
     }
