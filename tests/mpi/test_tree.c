@@ -102,7 +102,7 @@ static void all_ranks(tpw_compute compute)
         outcome_compare(&one, &same, "the tree as documented");
         for (int32_t p = 0; p < w.prompts; p++) /* silent: the run ends as if nothing were wrong */
             cr_assert(other.finish[p] == TPW_FINISH_LENGTH && other.token_count[p] == w.max_tokens);
-        outcome_difference(&one, &other, text, sizeof text, &tokens, &digests);
+        outcome_difference(&one, &other, w.prompts, text, sizeof text, &tokens, &digests);
         cr_assert(text[0] != '\0', "exchanged on all ranks: not found");
         cr_assert(compute == TPW_COMPUTE_BF16 || strstr(text, "hidden of layer 0") != NULL ||
                       strstr(text, "token") != NULL,
