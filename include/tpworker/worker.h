@@ -62,7 +62,8 @@ typedef struct tpw_trace_record {
 } tpw_trace_record;
 
 /* Called on rank 0 for every scope of every sequence whose mark a step moved, in the order of the scopes. False says that the record is
- * not what was expected: the step then ends with ERR_DIVERGED on all ranks. Must not call into the worker. */
+ * not what was expected: after the remaining records the step ends with ERR_DIVERGED on all ranks, naming the earliest of them in
+ * the order of execution. Must not call into the worker. */
 typedef bool tpw_trace_function(void *data, const tpw_trace_record *record);
 
 /* All settings of a worker. Start from tpw_options_init or TPW_OPTIONS_INIT; must be equal on all ranks except for the

@@ -158,6 +158,17 @@ static int diff(const tpw_command *command, bool speaks)
     return tpw_exit_code(st);
 }
 
+/* What is wrong on every rank, rank 0 says, and the launcher ends the others within a second or so. Who is still here then knows
+ * something that rank 0 does not: another environment, or a file that this host lacks. */
+static void complain_of_words(bool speaks, tpw_error *err)
+{
+    if (!speaks) {
+        sleep(2);
+        tpw_error_prefix(err, "rank %d", tpw_launcher_rank(get_environment));
+    }
+    complain(err->text);
+}
+
 int main(int argc, char **argv)
 {
     keep_streams();
@@ -169,8 +180,7 @@ int main(int argc, char **argv)
     int code;
     tpw_status st = tpw_command_parse(argc, argv, get_environment, &command, &err);
     if (st != TPW_OK) {
-        if (speaks)
-            complain(err.text);
+        complain_of_words(speaks, &err);
         code = tpw_exit_code(st);
     } else if (command.action == TPW_ACTION_DIFF) {
         code = diff(&command, speaks);

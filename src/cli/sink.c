@@ -26,8 +26,7 @@ tpw_status tpw_sink_init_file(tpw_sink *out, const char *path, tpw_error *err)
     /* without waiting, so that a FIFO nobody reads is an error and not a hang */
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
     if (fd < 0)
-        return tpw_fail(err, errno == ENOENT || errno == ENOTDIR ? TPW_ERR_MISSING : TPW_ERR_IO,
-                        "%s: cannot be written: %s", path, strerror(errno));
+        return tpw_fail(err, TPW_ERR_IO, "%s: cannot be written: %s", path, strerror(errno));
     tpw_sink_init_fd(out, fd, path);
     out->owned = true;
     return TPW_OK;

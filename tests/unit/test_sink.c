@@ -149,7 +149,7 @@ Test(sink, files_are_cut_and_written, .timeout = 20)
     cr_assert_eq(fread(back, 1, sizeof back - 1, file), 7u);
     fclose(file);
     cr_assert_str_eq(back, "line-1\n");
-    cr_assert_eq(tpw_sink_init_file(&sink, "/nonexistent/o", &err), TPW_ERR_MISSING);
+    cr_assert_eq(tpw_sink_init_file(&sink, "/nonexistent/o", &err), TPW_ERR_IO);
     cr_assert_eq(tpw_sink_init_file(&sink, temp.path, &err), TPW_ERR_IO);
     /* a FIFO that nobody reads must not stop the job at its start */
     cr_assert_eq(mkfifo(temp_path(&temp, "f"), 0600), 0);
