@@ -28,7 +28,7 @@ typedef struct tpw_sink {
 
 /* A sink on an open descriptor, which stays the caller's. */
 void tpw_sink_init_fd(tpw_sink *out, int fd, const char *name);
-/* Creates or truncates a file. ERR_IO (ERR_MISSING when its folder is not there). */
+/* Creates or truncates a file. ERR_IO. */
 tpw_status tpw_sink_init_file(tpw_sink *out, const char *path, tpw_error *err) TPW_MUST_CHECK;
 /* Drops what was not drained. */
 void tpw_sink_fini(tpw_sink *sink);

@@ -73,13 +73,39 @@ static tpw_status create_comm(tpw_worker *w, tpw_error *err)
     return st;
 }
 
+/* Options must be equal on all ranks; the first that is not is named. */
+static tpw_status agree_on_settings(tpw_worker *w, tpw_error *err)
+{
+    int64_t mine[TPW_SETTINGS_COUNT], *all = calloc((size_t)w->boot->size * TPW_SETTINGS_COUNT, sizeof *all);
+    tpw_status st = all != NULL ? TPW_OK : tpw_fail(err, TPW_ERR_MEMORY, "no memory to compare the options");
+
+    for (int i = 0; i < TPW_SETTINGS_COUNT; i++)
+        (void)tpw_settings_list(&w->settings, i, &mine[i]);
+    TPW_TRY_GOTO(st, tpw_agree_status(w->boot, st, err), done);
+    TPW_TRY_GOTO(st, w->boot->ops->allgather(w->boot, mine, all, sizeof mine, err), done);
+    for (int r = 1; st == TPW_OK && r < w->boot->size; r++)
+        for (int i = 0; st == TPW_OK && i < TPW_SETTINGS_COUNT; i++) {
+            long long there = all[r * TPW_SETTINGS_COUNT + i], here = all[i];
+            const char *name = tpw_settings_list(&w->settings, i, &mine[i]);
+
+            if (there != here)
+                st = tpw_fail(
+                    err, TPW_ERR_DIVERGED,
+                    "option %s differs between ranks: %lld on rank %d, %lld on rank 0: give all ranks the same", name,
+                    there, r, here);
+        }
+done:
+    free(all);
+    return st;
+}
+
 static tpw_status create_collective(tpw_worker *w, const tpw_options *options, tpw_error *err)
 {
     tpw_node node;
 
     TPW_TRY(tpw_agree_status(w->boot, tpw_settings_init(&w->settings, options, err), err));
     open_log(w);
-    TPW_TRY(tpw_agree_digest(w->boot, tpw_settings_digest(&w->settings), "options", err));
+    TPW_TRY(agree_on_settings(w, err));
     if (!tpw_tp_size_ok(w->boot->size))
         return tpw_fail(err, TPW_ERR_ARGUMENT, "%d ranks: tensor-parallel sizes are 1, 2, 4 and 8", w->boot->size);
     TPW_TRY(tpw_node_find(w->boot, &node, err));

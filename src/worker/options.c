@@ -13,7 +13,7 @@ void tpw_options_init(tpw_options *options)
     *options = (tpw_options)TPW_OPTIONS_INIT;
 }
 
-/* One integer option and its legal range. */
+/* One integer option and its legal range (unused where only names and values are wanted). */
 typedef struct range {
     const char *name;
     int64_t value;
@@ -92,14 +92,31 @@ void tpw_settings_fini(tpw_settings *settings)
     *settings = (tpw_settings){0};
 }
 
-uint64_t tpw_settings_digest(const tpw_settings *settings)
+const char *tpw_settings_list(const tpw_settings *settings, int i, int64_t *value)
 {
     const tpw_options *o = &settings->options;
-    const int64_t fields[] = {(int64_t)o->size, o->dummy_layers, o->dummy_vocab,   o->compute,     o->sequences_max,
-                              o->rows_max,      o->chunk,        o->page_size,     o->pages,       o->context_max,
-                              o->timeout_ms,    o->binding,      o->dummy != NULL, o->draft_max,   o->drafter != NULL,
-                              o->check,         o->check_every,  o->trace != NULL, o->trace_every, o->weight_digests};
-    uint64_t key = tpw_digest_key(o->dummy != NULL ? o->dummy : "options");
+    const range list[] = {{"size (the library's version)", (int64_t)o->size, 0, 0},
+                          {"dummy", o->dummy != NULL ? (int64_t)tpw_digest_key(o->dummy) : 0, 0, 0},
+                          {"dummy_layers", o->dummy_layers, 0, 0},
+                          {"dummy_vocab", o->dummy_vocab, 0, 0},
+                          {"compute", o->compute, 0, 0},
+                          {"sequences_max", o->sequences_max, 0, 0},
+                          {"rows_max", o->rows_max, 0, 0},
+                          {"chunk", o->chunk, 0, 0},
+                          {"page_size", o->page_size, 0, 0},
+                          {"pages", o->pages, 0, 0},
+                          {"context_max", o->context_max, 0, 0},
+                          {"draft_max", o->draft_max, 0, 0},
+                          {"drafter", o->drafter != NULL, 0, 0},
+                          {"timeout_ms", o->timeout_ms, 0, 0},
+                          {"binding", o->binding, 0, 0},
+                          {"check", o->check, 0, 0},
+                          {"check_every", o->check_every, 0, 0},
+                          {"trace", o->trace != NULL, 0, 0},
+                          {"trace_every", o->trace_every, 0, 0},
+                          {"weight_digests", o->weight_digests, 0, 0}};
 
-    return tpw_digest_block(key, fields, TPW_I64, 1, (int64_t)(sizeof fields / sizeof fields[0]), 0, 0, 0);
+    _Static_assert(sizeof list / sizeof list[0] == TPW_SETTINGS_COUNT, "TPW_SETTINGS_COUNT counts this list");
+    *value = list[i].value;
+    return list[i].name;
 }

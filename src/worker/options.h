@@ -18,7 +18,9 @@ typedef struct tpw_settings {
 tpw_status tpw_settings_init(tpw_settings *out, const tpw_options *options, tpw_error *err) TPW_MUST_CHECK;
 void tpw_settings_fini(tpw_settings *settings);
 
-/* Digest of all that must be equal on all ranks (paths and the ISA may differ between hosts and are left out). Pure. */
-uint64_t tpw_settings_digest(const tpw_settings *settings);
+/* What must be equal on all ranks, one by one: the name of item i and its value as a number (paths and the ISA may differ between
+ * hosts and are left out; a name is represented by its digest). Pure. */
+#define TPW_SETTINGS_COUNT 20
+const char *tpw_settings_list(const tpw_settings *settings, int i, int64_t *value);
 
 #endif
