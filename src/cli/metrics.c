@@ -1,16 +1,12 @@
 /* Builds the Prometheus text and puts it into its file. SPDX-License-Identifier: Apache-2.0 */
 #include "cli/metrics.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/clock.h"
+#include "cli/replace_file.h"
 
 #define EVERY_NS 10000000000LL
 
@@ -106,50 +102,9 @@ char *tpw_metrics_text(const tpw_metrics *metrics)
     return text;
 }
 
-static tpw_status cannot(const char *path, int code, tpw_error *err)
-{
-    return tpw_fail(err, TPW_ERR_IO, "%s: the metrics file cannot be written: %s", path, strerror(code));
-}
-
-/* 0, or errno. The temporary file stays for the caller to remove. */
-static int write_synced(const char *path, const char *text)
-{
-    size_t bytes = strlen(text);
-    size_t done = 0;
-    int code = 0;
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd < 0)
-        return errno;
-    while (done < bytes && code == 0) {
-        ssize_t n = write(fd, text + done, bytes - done);
-        if (n > 0)
-            done += (size_t)n;
-        else if (n == 0 || errno != EINTR)
-            code = n == 0 ? EIO : errno;
-    }
-    if (code == 0 && fsync(fd) != 0)
-        code = errno;
-    if (close(fd) != 0 && code == 0)
-        code = errno;
-    return code;
-}
-
 tpw_status tpw_metrics_replace(const char *path, const char *text, tpw_error *err)
 {
-    char temporary[PATH_MAX];
-    struct stat found;
-    int length = snprintf(temporary, sizeof temporary, "%s.tmp.%lld", path, (long long)getpid());
-    if (length < 0 || (size_t)length >= sizeof temporary)
-        return cannot(path, ENAMETOOLONG, err);
-    if (stat(path, &found) == 0 && !S_ISREG(found.st_mode))
-        return tpw_fail(err, TPW_ERR_IO, "%s: the metrics file cannot be written: not a regular file", path);
-    int code = write_synced(temporary, text);
-    if (code == 0 && rename(temporary, path) != 0)
-        code = errno;
-    if (code == 0)
-        return TPW_OK;
-    unlink(temporary);
-    return cannot(path, code, err);
+    return tpw_file_replace(path, "the metrics file", text, err);
 }
 
 void tpw_metrics_file_write(tpw_metrics_file *file, const tpw_metrics *metrics)

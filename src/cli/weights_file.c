@@ -1,49 +1,16 @@
 /* Writes, reads and compares the digests of all tensors. SPDX-License-Identifier: Apache-2.0 */
 #include "cli/weights_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/digest.h"
 #include "cli/jsonl.h"
+#include "cli/replace_file.h"
 
 #define FILE_BYTES_MAX ((size_t)1 << 30)
 #define HEX_DIGITS     16
-
-static tpw_status cannot(const char *path, int code, tpw_error *err)
-{
-    return tpw_fail(err, TPW_ERR_IO, "%s: the digests cannot be written: %s", path, strerror(code));
-}
-
-/* 0, or errno. The temporary file stays for the caller to remove. */
-static int write_synced(const char *path, const char *text)
-{
-    size_t bytes = strlen(text);
-    size_t done = 0;
-    int code = 0;
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (fd < 0)
-        return errno;
-    while (done < bytes && code == 0) {
-        ssize_t n = write(fd, text + done, bytes - done);
-        if (n > 0)
-            done += (size_t)n;
-        else if (n == 0 || errno != EINTR)
-            code = n == 0 ? EIO : errno;
-    }
-    if (code == 0 && fsync(fd) != 0)
-        code = errno;
-    if (close(fd) != 0 && code == 0)
-        code = errno;
-    return code;
-}
 
 static char *make_text(const tpw_weight_digest *list, int32_t count)
 {
@@ -69,24 +36,12 @@ static char *make_text(const tpw_weight_digest *list, int32_t count)
 
 tpw_status tpw_weights_file_write(const char *path, const tpw_weight_digest *list, int32_t count, tpw_error *err)
 {
-    char temporary[PATH_MAX];
-    struct stat found;
-    int length = snprintf(temporary, sizeof temporary, "%s.tmp.%lld", path, (long long)getpid());
-    if (length < 0 || (size_t)length >= sizeof temporary)
-        return cannot(path, ENAMETOOLONG, err);
-    if (stat(path, &found) == 0 && !S_ISREG(found.st_mode))
-        return tpw_fail(err, TPW_ERR_IO, "%s: the digests cannot be written: not a regular file", path);
     char *text = make_text(list, count);
     if (!text)
         return tpw_fail(err, TPW_ERR_MEMORY, "%s: no memory for the digests of %d tensors", path, count);
-    int code = write_synced(temporary, text);
+    tpw_status st = tpw_file_replace(path, "the file of digests", text, err);
     free(text);
-    if (code == 0 && rename(temporary, path) != 0)
-        code = errno;
-    if (code == 0)
-        return TPW_OK;
-    unlink(temporary);
-    return cannot(path, code, err);
+    return st;
 }
 
 static tpw_status check_head(const json_t *root, const char *path, tpw_error *err)
