@@ -87,7 +87,11 @@ tpw_status tpw_worker_name_difference(tpw_worker *worker, const tpw_layout *layo
     outline mine = {.plan = tpw_plan_digest(worker, layout), .ids = tpw_ids_digest(worker, layout)};
     uint64_t all[8 * 2]; /* at most 8 ranks */
     char odd[128];
+    tpw_error rest = worker->rest;
+    tpw_status st = tpw_agree_status(worker->boot, rest.status, &rest);
 
+    if (st != TPW_OK)
+        return tpw_fail(err, st, "%s", rest.text);
     TPW_TRY(worker->boot->ops->allgather(worker->boot, &mine, all, sizeof mine, err));
     for (int part = 0; part < 2; part++)
         if (tpw_odd_ranks(&all[part], worker->boot->size, 2, odd, sizeof odd) > 0)
@@ -106,30 +110,24 @@ static bool overwrites(const tpw_worker *w, int32_t planned)
     return (pos + p->rows + p->drafts) / TPW_GRID != pos / TPW_GRID;
 }
 
-tpw_status tpw_worker_check_rest(tpw_worker *worker, int32_t planned, tpw_error *err)
+void tpw_worker_check_rest(tpw_worker *worker, int32_t planned)
 {
     const tpw_options *o = &worker->settings.options;
+    bool all = o->check_every > 0 && worker->step % o->check_every == 0, any = all;
     tpw_status st = TPW_OK;
-    bool any = false;
 
     if (o->check != TPW_CHECK_STEP || o->check_every == 0)
-        return TPW_OK;
-    if (worker->step % o->check_every == 0) {
-        for (int32_t i = 0; st == TPW_OK && i < worker->sequences.running_count; i++)
-            st = tpw_carry_check(&worker->carry, worker->sequences.running[i], err);
+        return;
+    for (int32_t i = 0; all && st == TPW_OK && i < worker->sequences.running_count; i++)
+        st = tpw_carry_check(&worker->carry, worker->sequences.running[i], &worker->rest);
+    for (int32_t i = 0; !all && st == TPW_OK && i < planned; i++) {
+        if (!overwrites(worker, i))
+            continue;
         any = true;
-    } else {
-        for (int32_t i = 0; i < planned; i++) {
-            if (!overwrites(worker, i))
-                continue;
-            any = true;
-            if (st == TPW_OK)
-                st = tpw_carry_check_recurrent(&worker->carry,
-                                               worker->sequences.running[worker->buf.planned[i].sequence], err);
-        }
+        st = tpw_carry_check_recurrent(&worker->carry, worker->sequences.running[worker->buf.planned[i].sequence],
+                                       &worker->rest);
     }
     worker->stats.checks += any;
-    return any ? tpw_agree_status(worker->boot, st, err) : TPW_OK;
 }
 
 tpw_status tpw_worker_check_end(tpw_worker *worker, const tpw_sequence *sequence, tpw_error *err)

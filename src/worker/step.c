@@ -105,7 +105,8 @@ static uint64_t step_digest(const tpw_worker *w, const tpw_layout *l)
 
     if (w->settings.options.check != TPW_CHECK_STEP)
         return 0;
-    return tpw_plan_digest(w, l) + tpw_ids_digest(w, l) +
+    return (w->rest.status != TPW_OK ? tpw_digest_term(tpw_digest_key("rest"), (uint64_t)w->boot->rank, 1) : 0) +
+           tpw_plan_digest(w, l) + tpw_ids_digest(w, l) +
            tpw_digest_block(tpw_digest_key("hidden"), w->buf.hidden, TPW_I64, 1, (int64_t)hidden, 0, 0, 0);
 }
 
@@ -256,7 +257,7 @@ static tpw_status step(tpw_worker *w, bool *busy, tpw_error *err)
     for (int32_t i = 0; i < planned; i++)
         prefill = prefill || w->buf.candidates[w->buf.planned[i].sequence].pos <
                                  w->sequences.running[w->buf.planned[i].sequence]->prompt;
-    TPW_TRY(tpw_worker_check_rest(w, planned, err));
+    tpw_worker_check_rest(w, planned);
     TPW_TRY(planned > 0 ? run_rows(w, planned, err) : agree_on_nothing(w, err));
     w->step++;
     w->stats.steps++;

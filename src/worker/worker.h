@@ -87,7 +87,8 @@ struct tpw_worker {
     tpw_stats stats;
     int64_t step;
     bool stopped;
-    bool poison; /* tests: what is free is NaN */
+    tpw_error rest; /* what this rank found wrong in state at rest in this step; status OK: nothing */
+    bool poison;    /* tests: what is free is NaN */
 };
 
 /* Tests: fills every free slot and page with 0xFF (NaN) now and whenever one becomes free, so that a read of what was not
