@@ -20,7 +20,7 @@ static int expected_odd(const int *picked, int size, char *text)
     text[0] = '\0';
     for (int r = 0; r < size; r++)
         if (picked[r] != winner) {
-            char one[8];
+            char one[32];
 
             (void)snprintf(one, sizeof one, "%s%d", odd++ > 0 ? ", " : "", r);
             strcat(text, one);
