@@ -219,7 +219,7 @@ typedef struct tpw_weight_digest {
     uint64_t global;
 } tpw_weight_digest;
 
-/* Collective. Reads this rank's shard and plans all memory; nothing is allocated by later steps. What several ranks hold of the
+/* Collective. Reads this rank's shard and plans all device memory; later steps allocate none of it. What several ranks hold of the
  * checkpoint is compared: ERR_DIVERGED names the first tensor that is not the same and the ranks. Errors of any rank reach all:
  * ERR_MISSING, ERR_CHECKPOINT, ERR_IO, ERR_MEMORY, ERR_UNSUPPORTED, ERR_PEER, ERR_DIVERGED. */
 TPW_API tpw_status tpw_worker_load(tpw_worker *worker, tpw_error *err);

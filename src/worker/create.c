@@ -70,7 +70,7 @@ static tpw_status create_comm(tpw_worker *w, tpw_error *err)
     st = tpw_comm_noted_create(inner, &w->ring, w->settings.options.check == TPW_CHECK_STEP, &w->comm, err);
     if (st != TPW_OK)
         tpw_comm_destroy(inner);
-    return st;
+    return tpw_agree_status(w->boot, st, err); /* a rank without memory must not leave the others to the load */
 }
 
 /* Options must be equal on all ranks; the first that is not is named. */
