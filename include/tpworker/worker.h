@@ -137,10 +137,10 @@ typedef struct tpw_scope_digest {
 typedef struct tpw_event {
     tpw_event_type type;
     uint64_t id;
-    int32_t token; /* TOKEN */
-    int64_t
-        position; /* TOKEN: absolute position of this token; FINISHED: prompt + emitted - 1, where the state stands */
-    tpw_finish finish;     /* FINISHED */
+    int32_t token;     /* TOKEN */
+    int64_t position;  /* TOKEN: absolute position of this token; FINISHED: prompt + emitted - 1, where the state stands
+                 * (FINISH_ERROR: prompt + emitted; cancelled in its prompt: what had been run) */
+    tpw_finish finish; /* FINISHED */
     int32_t prompt_tokens; /* FINISHED */
     int32_t output_tokens; /* FINISHED */
     const tpw_scope_digest
