@@ -17,7 +17,7 @@ package() { # through find_package
   mkdir "$work/consumer"
   cp "$TPW_SOURCE/examples/embed.c" "$work/consumer/"
   cp "$TPW_SOURCE/tests/embed/consumer.cmake.txt" "$work/consumer/CMakeLists.txt"
-  if ! cmake -S "$work/consumer" -B "$work/consumer/build" -DCMAKE_PREFIX_PATH="$work/prefix" \
+  if ! cmake -G Ninja -S "$work/consumer" -B "$work/consumer/build" -DCMAKE_PREFIX_PATH="$work/prefix" \
     -DCMAKE_C_FLAGS="$TPW_CFLAGS" >"$work/cmake.log" 2>&1 ||
     ! cmake --build "$work/consumer/build" >>"$work/cmake.log" 2>&1; then
     cat "$work/cmake.log"
