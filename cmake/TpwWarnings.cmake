@@ -6,7 +6,12 @@ target_compile_options(tpw_flags INTERFACE
   # bits must not depend on the optimiser: no contraction of a*b+c, no reassociation, no flushing
   $<$<COMPILE_LANGUAGE:C>:-ffp-contract=off -fno-fast-math -fno-unsafe-math-optimizations>
   $<$<COMPILE_LANGUAGE:C>:-fvisibility=hidden>)
-target_compile_definitions(tpw_flags INTERFACE _GNU_SOURCE)
+target_compile_definitions(tpw_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:_GNU_SOURCE>)
+# the same on the GPU: no contraction, no flushing, exactly rounded division and square root. Without guards around
+# function statics the objects need no C++ runtime, so that the C linker can link them.
+target_compile_options(tpw_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr>
+  $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-fno-threadsafe-statics,-fno-exceptions,-fno-rtti,-fvisibility=hidden,-Wall,-Wextra>)
 if(TPW_WERROR)
   target_compile_options(tpw_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:-Werror>)
 endif()

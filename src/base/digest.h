@@ -13,12 +13,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/device_code.h"
 #include "base/dtype.h"
 
 #define TPW_DIGEST_VERSION 1
 #define TPW_DIGEST_STEP    0x9E3779B97F4A7C15ull
 
-static inline uint64_t tpw_digest_fin(uint64_t t)
+TPW_HD uint64_t tpw_digest_fin(uint64_t t)
 {
     t *= 0xD1B54A32D192ED03ull;
     t ^= t >> 32;
@@ -28,7 +29,7 @@ static inline uint64_t tpw_digest_fin(uint64_t t)
     return t ^ (t >> 32);
 }
 
-static inline uint64_t tpw_digest_term(uint64_t key, uint64_t index, uint64_t bits)
+TPW_HD uint64_t tpw_digest_term(uint64_t key, uint64_t index, uint64_t bits)
 {
     return tpw_digest_fin((key + index * TPW_DIGEST_STEP) ^ bits);
 }

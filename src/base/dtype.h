@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/device_code.h"
 #include "base/error.h"
 
 typedef enum tpw_dtype {
@@ -25,14 +26,14 @@ typedef enum tpw_dtype {
 size_t tpw_dtype_size(tpw_dtype dtype);      /* bytes an element; 0 outside the list */
 const char *tpw_dtype_name(tpw_dtype dtype); /* "F32", "BF16", "E4M3", ... ; "?" outside the list */
 
-static inline uint32_t tpw_f32_bits(float x)
+TPW_HD uint32_t tpw_f32_bits(float x)
 {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
     return u;
 }
 
-static inline float tpw_f32_from_bits(uint32_t u)
+TPW_HD float tpw_f32_from_bits(uint32_t u)
 {
     float x;
     memcpy(&x, &u, sizeof x);
@@ -40,12 +41,12 @@ static inline float tpw_f32_from_bits(uint32_t u)
 }
 
 /* BF16 -> F32 is exact; F32 -> BF16 rounds to nearest even, keeps infinities, NaN stays NaN (made quiet). */
-static inline float tpw_bf16_to_f32(uint16_t b)
+TPW_HD float tpw_bf16_to_f32(uint16_t b)
 {
     return tpw_f32_from_bits((uint32_t)b << 16);
 }
 
-static inline uint16_t tpw_bf16_from_f32(float x)
+TPW_HD uint16_t tpw_bf16_from_f32(float x)
 {
     uint32_t u = tpw_f32_bits(x);
     if ((u & 0x7FFFFFFFu) > 0x7F800000u)

@@ -30,21 +30,51 @@ static bool grow(void **array, size_t *max, size_t need, size_t size)
     return true;
 }
 
+#define KEY_FIRST  1
+#define KEY_SECOND 2
+#define KEY_PARTS  16 /* + s: slices s >= 1 of an output in parts */
+
+/* Makes room for one more call of `rows` rows and enters it. */
+static tpw_status note_call(tpw_op_trace *t, const char *op, int32_t rows, tpw_error *err)
+{
+    if (!grow((void **)&t->call, &t->calls_max, t->calls + 1, sizeof *t->call) ||
+        !grow((void **)&t->row, &t->rows_max, t->rows + (size_t)rows, sizeof *t->row))
+        return tpw_fail(err, TPW_ERR_MEMORY, "no memory to trace operations");
+    t->call[t->calls++] = (tpw_op_call){.op = op, .layer = t->layer, .rows = rows, .first = t->rows};
+    return TPW_OK;
+}
+
 /* Notes one call with up to two outputs of the same rows (b.data == NULL: one). */
 static tpw_status note(const tpw_exec *exec, const char *op, tpw_mat a, tpw_mat b, tpw_error *err)
 {
     tpw_op_trace *t = exec->impl;
 
-    if (!grow((void **)&t->call, &t->calls_max, t->calls + 1, sizeof *t->call) ||
-        !grow((void **)&t->row, &t->rows_max, t->rows + (size_t)a.rows, sizeof *t->row))
-        return tpw_fail(err, TPW_ERR_MEMORY, "no memory to trace operations");
-    t->call[t->calls++] = (tpw_op_call){.op = op, .layer = t->layer, .rows = a.rows, .first = t->rows};
+    TPW_TRY(note_call(t, op, a.rows, err));
     for (int32_t r = 0; r < a.rows; r++) {
         uint64_t sum = 0;
 
-        TPW_TRY(add_row(t->inner, a, r, 1, &sum, err));
+        TPW_TRY(add_row(t->inner, a, r, KEY_FIRST, &sum, err));
         if (b.data != NULL)
-            TPW_TRY(add_row(t->inner, b, r, 2, &sum, err));
+            TPW_TRY(add_row(t->inner, b, r, KEY_SECOND, &sum, err));
+        t->row[t->rows++] = sum;
+    }
+    return TPW_OK;
+}
+
+/* A GEMM whose slices are not joined: row m is made of row m of every slice, so that it can be compared with the same row
+ * of a call with another row count. */
+static tpw_status note_parts(const tpw_exec *exec, const tpw_gemm_args *args, tpw_error *err)
+{
+    tpw_op_trace *t = exec->impl;
+    const int32_t rows = args->x.rows;
+
+    TPW_TRY(note_call(t, "gemm", rows, err));
+    for (int32_t r = 0; r < rows; r++) {
+        uint64_t sum = 0;
+
+        for (int32_t s = 0; s < args->parts; s++)
+            TPW_TRY(
+                add_row(t->inner, args->y, s * rows + r, s == 0 ? KEY_FIRST : (uint64_t)(KEY_PARTS + s), &sum, err));
         t->row[t->rows++] = sum;
     }
     return TPW_OK;
@@ -73,7 +103,7 @@ static tpw_status traced_add_norm(const tpw_exec *exec, const tpw_add_norm_args 
 static tpw_status traced_gemm(const tpw_exec *exec, const tpw_gemm_args *args, tpw_error *err)
 {
     TPW_TRY(inner_of(exec)->ops->gemm(inner_of(exec), args, err));
-    return note(exec, "gemm", args->y, NONE, err);
+    return args->parts > 1 ? note_parts(exec, args, err) : note(exec, "gemm", args->y, NONE, err);
 }
 
 static tpw_status traced_conv(const tpw_exec *exec, const tpw_conv_args *args, tpw_error *err)
@@ -124,7 +154,7 @@ static tpw_status traced_swiglu(const tpw_exec *exec, const tpw_swiglu_args *arg
     return note(exec, "swiglu", args->y, NONE, err);
 }
 
-/* Ops that only pass through: they move rows or state, or decide. */
+/* Ops that only pass through: they move rows or state, decide, or work on arrays that have no rows of a step. */
 static tpw_status traced_delta_commit(const tpw_exec *exec, const tpw_delta_commit_args *args, tpw_error *err)
 {
     return inner_of(exec)->ops->delta_commit(inner_of(exec), args, err);
@@ -143,6 +173,26 @@ static tpw_status traced_argmax(const tpw_exec *exec, const tpw_argmax_args *arg
 static tpw_status traced_digest(const tpw_exec *exec, const tpw_digest_args *args, tpw_error *err)
 {
     return inner_of(exec)->ops->digest(inner_of(exec), args, err);
+}
+
+static tpw_status traced_cast(const tpw_exec *exec, const tpw_cast_args *args, tpw_error *err)
+{
+    return inner_of(exec)->ops->cast(inner_of(exec), args, err);
+}
+
+static tpw_status traced_sum(const tpw_exec *exec, const tpw_sum_args *args, tpw_error *err)
+{
+    return inner_of(exec)->ops->sum(inner_of(exec), args, err);
+}
+
+static tpw_status traced_power(const tpw_exec *exec, const tpw_power_args *args, tpw_error *err)
+{
+    return inner_of(exec)->ops->power(inner_of(exec), args, err);
+}
+
+static tpw_status traced_concat(const tpw_exec *exec, const tpw_concat_args *args, tpw_error *err)
+{
+    return inner_of(exec)->ops->concat(inner_of(exec), args, err);
 }
 
 static const tpw_ops traced_ops = {.name = "traced",
@@ -186,6 +236,11 @@ static size_t traced_peak(const tpw_exec *exec)
     return inner_of(exec)->device->bytes_peak(inner_of(exec));
 }
 
+static tpw_status traced_pack(const tpw_exec *exec, const tpw_weight *w, tpw_gemm_kind kind, void *to, tpw_error *err)
+{
+    return inner_of(exec)->device->pack(inner_of(exec), w, kind, to, err);
+}
+
 static const tpw_device traced_device = {
     .name = "traced",
     .alloc = traced_alloc,
@@ -200,7 +255,11 @@ static const tpw_device traced_device = {
 void tpw_op_trace_init(tpw_op_trace *out, const tpw_exec *inner)
 {
     *out = (tpw_op_trace){.inner = inner};
-    out->exec = (tpw_exec){.ops = &traced_ops, .device = &traced_device, .impl = out};
+    out->device = traced_device;
+    /* the inner one's own function, which asks for no exec; NULL stays NULL */
+    out->device.packed_bytes = inner->device->packed_bytes;
+    out->device.pack = inner->device->pack != NULL ? traced_pack : NULL;
+    out->exec = (tpw_exec){.ops = &traced_ops, .device = &out->device, .impl = out};
 }
 
 void tpw_op_trace_fini(tpw_op_trace *trace)

@@ -15,6 +15,7 @@ typedef struct tpw_op_call {
 
 typedef struct tpw_op_trace {
     tpw_exec exec;         /* hand this one out */
+    tpw_device device;     /* of exec: memory and weight layout are the inner one's */
     const tpw_exec *inner; /* borrowed */
     int32_t layer;         /* set by the caller between calls */
     tpw_op_call *call;

@@ -47,6 +47,7 @@ typedef struct tpw_weight {
     const float *scale;
     const int32_t *scale_row; /* [rows] */
     int32_t scale_cols;
+    const void *packed; /* data in the layout of tpw_device.pack, or NULL; which of the two gemm reads is its own affair */
 } tpw_weight;
 
 /* Consecutive rows of one sequence in a step. */
@@ -117,6 +118,7 @@ typedef struct tpw_embed_args {
 typedef struct tpw_add_norm_args {
     tpw_mat h;           /* [M, H] act, in and out */
     const float *sum;    /* [M, H] contiguous, or NULL */
+    int32_t parts;       /* sum is [parts, M, H], folded by the binary tree of slices.h first; 0 counts as 1 */
     const float *weight; /* [H] */
     float eps;
     tpw_mat y; /* [M, H] act; data == NULL: none */
@@ -128,7 +130,9 @@ typedef struct tpw_gemm_args {
     tpw_mat x; /* [M, K] act (cols = w.cols) */
     tpw_weight w;
     tpw_gemm_kind kind;
-    tpw_mat y; /* [M, N] act (rounded once) or F32 */
+    tpw_mat y;     /* [M, N] act (rounded once) or F32 */
+    int32_t parts; /* 0, or the number of this rank's slices: then y is [parts * M, N] F32 and gets slice s of row m,
+                      not joined, at row s * M + m, for add_norm or an all-reduce to join */
 } tpw_gemm_args;
 
 /* y_c[n] = act(silu(sum_{i<W} w[c,i] * x_c[n - (W-1) + i])), taps in order i = 0..W-1 by fmaf from +0; x before position 0
@@ -267,6 +271,50 @@ typedef struct tpw_digest_args {
     uint64_t *sum;
 } tpw_digest_args;
 
+#define TPW_DIMS_MAX   4
+#define TPW_CONCAT_MAX 8
+
+/* A strided array. Element (i0, i1, ..) is at data + (i0 * stride[0] + i1 * stride[1] + ..) * size; strides may be any. */
+typedef struct tpw_array {
+    void *data;
+    tpw_dtype dtype;
+    int32_t dims; /* 0..TPW_DIMS_MAX; 0: one element */
+    int64_t extent[TPW_DIMS_MAX];
+    int64_t stride[TPW_DIMS_MAX]; /* elements */
+} tpw_array;
+
+/* y = x in y's type, element by element, by the rules of tpw_convert (base/dtype.h): every pair of types. Shapes equal. */
+typedef struct tpw_cast_args {
+    tpw_array x;
+    tpw_array y;
+} tpw_cast_args;
+
+/* y = act(sum of x over the axes whose bit is set in `axes`), F32, BF16 or F16 in and out, FP32 inside, one rounding. The
+ * terms of an output are taken in row-major order of the summed axes and added by the tree of add_norm without the squares:
+ * pieces of 256, lane l of 32 adds terms 8l..8l+7 in order from +0, butterfly 16, 8, 4, 2, 1, pieces in order. y has the
+ * other axes in order, or, with keep, all axes with extent 1 for the summed ones. No axis set: y = act(+0 + x). */
+typedef struct tpw_sum_args {
+    tpw_array x;
+    uint32_t axes;
+    bool keep;
+    tpw_array y;
+} tpw_sum_args;
+
+/* y = act(x ^ exponent), F32, BF16 or F16 in and out; formed in double, one rounding to F32 and, if narrower, one more.
+ * Special values as C's pow. Shapes equal. */
+typedef struct tpw_power_args {
+    tpw_array x;
+    float exponent;
+    tpw_array y;
+} tpw_power_args;
+
+/* y = the inputs side by side on the last axis: raw bits, equal types, equal leading extents, any strides. */
+typedef struct tpw_concat_args {
+    int32_t count; /* 1..TPW_CONCAT_MAX */
+    tpw_array x[TPW_CONCAT_MAX];
+    tpw_array y;
+} tpw_concat_args;
+
 typedef struct tpw_exec tpw_exec;
 
 /* One list makes the table, its completeness check and its tests. */
@@ -274,7 +322,8 @@ typedef struct tpw_exec tpw_exec;
 /* clang-format off */
 #define TPW_OP_MAP(X)                                                                                  \
     X(embed) X(add_norm) X(gemm) X(conv) X(gates) X(l2norm) X(delta) X(delta_commit) X(gated_norm)     \
-    X(attn_prepare) X(attention) X(swiglu) X(gather) X(argmax) X(digest)
+    X(attn_prepare) X(attention) X(swiglu) X(gather) X(argmax) X(digest)                               \
+    X(cast) X(sum) X(power) X(concat)
 /* clang-format on */
 
 typedef struct tpw_ops {
@@ -294,6 +343,11 @@ typedef struct tpw_device {
     tpw_status (*fill)(const tpw_exec *exec, void *to, int byte, size_t bytes, tpw_error *err);
     size_t (*bytes_now)(const tpw_exec *exec); /* allocated through this table */
     size_t (*bytes_peak)(const tpw_exec *exec);
+    /* The layout in which this backend's gemm reads a weight. packed_bytes: its size, 0 when that is the plain rows (then
+     * pack is not called); both are NULL for a backend without one. pack fills `to` (device memory of that size) from
+     * w->data; the caller then sets w->packed = to. */
+    size_t (*packed_bytes)(const tpw_weight *w, tpw_gemm_kind kind);
+    tpw_status (*pack)(const tpw_exec *exec, const tpw_weight *w, tpw_gemm_kind kind, void *to, tpw_error *err);
 } tpw_device;
 
 /* Where ops run. Created by a backend, used by everyone above. */

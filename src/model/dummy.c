@@ -224,36 +224,28 @@ tpw_dummy_recipe tpw_dummy_recipe_of(const tpw_entry *entry)
 /* The loops keep key + i * STEP by addition. */
 static void fill_e4m3(uint64_t place, int64_t n, uint8_t *to)
 {
-    for (int64_t i = 0; i < n; i++, place += TPW_DIGEST_STEP) {
-        uint64_t h = tpw_digest_fin(place);
-        to[i] = (uint8_t)(((h >> 63) << 7) | (((h & 63) != 0 ? 32u : 0u) + ((h >> 8) & 31u)));
-    }
+    for (int64_t i = 0; i < n; i++, place += TPW_DIGEST_STEP)
+        to[i] = tpw_dummy_e4m3(tpw_digest_fin(place));
 }
 
 static void fill_bf16(uint64_t place, int64_t n, const tpw_dummy_recipe *r, float unit, uint16_t *to)
 {
-    for (int64_t i = 0; i < n; i++, place += TPW_DIGEST_STEP) {
-        int32_t x = r->low + (int32_t)(((tpw_digest_fin(place) >> 32) * r->span) >> 32);
-        to[i] = tpw_bf16_from_f32((float)x * unit);
-    }
+    for (int64_t i = 0; i < n; i++, place += TPW_DIGEST_STEP)
+        to[i] = tpw_bf16_from_f32(tpw_dummy_value(r, tpw_digest_fin(place), unit));
 }
 
 static void fill_f32(uint64_t place, int64_t n, const tpw_dummy_recipe *r, float unit, float *to)
 {
-    for (int64_t i = 0; i < n; i++, place += TPW_DIGEST_STEP) {
-        int32_t x = r->low + (int32_t)(((tpw_digest_fin(place) >> 32) * r->span) >> 32);
-        to[i] = (float)x * unit;
-    }
+    for (int64_t i = 0; i < n; i++, place += TPW_DIGEST_STEP)
+        to[i] = tpw_dummy_value(r, tpw_digest_fin(place), unit);
 }
 
 void tpw_dummy_fill(const tpw_dummy_recipe *recipe, int64_t row0, int64_t rows, int64_t col0, int64_t cols, void *out,
                     int64_t out_stride)
 {
-    /* 2^exponent, made from its bits: no libm */
-    float unit = tpw_f32_from_bits((uint32_t)(127 + recipe->exponent) << 23);
+    const float unit = tpw_dummy_unit(recipe);
     for (int64_t r = 0; r < rows; r++) {
-        uint64_t index = (uint64_t)(row0 + r) * (uint64_t)recipe->cols + (uint64_t)col0;
-        uint64_t place = recipe->key + index * TPW_DIGEST_STEP;
+        uint64_t place = tpw_dummy_place(recipe, row0 + r, col0);
         if (recipe->dtype == TPW_E4M3)
             fill_e4m3(place, cols, (uint8_t *)out + r * out_stride);
         else if (recipe->dtype == TPW_BF16)

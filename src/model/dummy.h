@@ -24,24 +24,16 @@
  * with m the smallest that gives N >= 128, and K the columns of the weight (for a scale: 128 times its own columns). So
  * a projection of a vector with mean square 1 has mean square about 1: through any number of layers the residual stream
  * grows like the square root of their number. The embedding is small against what a layer adds, or else a tied head
- * would only give back the token that went in. SPDX-License-Identifier: Apache-2.0 */
+ * would only give back the token that went in. One element is made in kernels/dummy_recipe.h, for every backend. SPDX-License-Identifier: Apache-2.0 */
 #ifndef TPW_MODEL_DUMMY_H
 #define TPW_MODEL_DUMMY_H
 
 #include <stdint.h>
 
 #include "base/error.h"
+#include "kernels/dummy_recipe.h"
 #include "model/config.h"
 #include "model/safetensors.h"
-
-typedef struct tpw_dummy_recipe {
-    uint64_t key; /* tpw_digest_key(name) */
-    int64_t cols; /* of the whole tensor */
-    tpw_dtype dtype;
-    int32_t low;
-    uint32_t span;
-    int32_t exponent;
-} tpw_dummy_recipe;
 
 /* All tensors of a checkpoint of `config` in no particular order: projections E4M3 with BF16 scales (plain BF16 when
  * config->quantized is false), `mtp.*` when config->mtp_layers is 1, lm_head unless tied. The caller frees both.

@@ -175,6 +175,10 @@ FAKE_NOTHING(delta_commit)
 FAKE_NOTHING(attn_prepare)
 FAKE_NOTHING(attention)
 FAKE_NOTHING(digest)
+FAKE_NOTHING(cast)
+FAKE_NOTHING(sum)
+FAKE_NOTHING(power)
+FAKE_NOTHING(concat)
 
 const tpw_ops *fake_ops(void)
 {

@@ -1,6 +1,6 @@
 /* Attention: bits against a literal model of the contract, accuracy against double, pages, cuts and poison.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/host/elementary.h"
+#include "kernels/elementary.h"
 #include "ops_test.h"
 
 #define PAD 6

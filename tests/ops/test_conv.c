@@ -1,6 +1,6 @@
 /* The convolution: bits against the plain formula for every cut, the ring, rejected rows, blocks of channels.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/host/elementary.h"
+#include "kernels/elementary.h"
 #include "ops_test.h"
 
 #define PAD 3

@@ -1,6 +1,6 @@
 /* Elementary functions against libm in double: every 1021st F32, special values, and the double functions against
  * long double. SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/host/elementary.h"
+#include "kernels/elementary.h"
 
 #include "kernels/host/vec.h"
 #include "ops_test.h"

@@ -1,6 +1,6 @@
 /* The gated norm: bits against the formula and its tree, accuracy against double, the worked example.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/host/elementary.h"
+#include "kernels/elementary.h"
 #include "ops_test.h"
 
 static tpw_exec *open_best(void)

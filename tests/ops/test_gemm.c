@@ -66,8 +66,13 @@ static tpw_weight cut(const whole *w, int rank, int size)
 {
     int32_t cols = w->cols / size, col0 = rank * cols, blocks = w->rows / 5 + 2, first = col0 / 128;
     size_t bytes = tpw_dtype_size(w->dtype);
-    tpw_weight part = {
-        NULL, w->dtype, w->rows, cols, col0, w->cols, NULL, w->scale_row, (col0 + cols + 127) / 128 - first};
+    tpw_weight part = {.dtype = w->dtype,
+                       .rows = w->rows,
+                       .cols = cols,
+                       .col0 = col0,
+                       .cols_global = w->cols,
+                       .scale_row = w->scale_row,
+                       .scale_cols = (col0 + cols + 127) / 128 - first};
     char *data = ops_alloc((size_t)w->rows * (size_t)cols * bytes);
     for (int32_t r = 0; r < w->rows; r++)
         memcpy(data + (size_t)r * (size_t)cols * bytes,
@@ -126,7 +131,7 @@ static float expected(const whole *w, const float *x, int32_t n, tpw_gemm_kind k
 static void run(const tpw_exec *exec, tpw_mat x, tpw_weight w, tpw_gemm_kind kind, tpw_mat y)
 {
     tpw_error err = {0};
-    tpw_gemm_args args = {x, w, kind, y};
+    tpw_gemm_args args = {.x = x, .w = w, .kind = kind, .y = y};
     cr_assert_eq(exec->ops->gemm(exec, &args, &err), TPW_OK, "%s", err.text);
 }
 
@@ -326,6 +331,68 @@ Test(gemm, ranks_are_subtrees)
     tpw_host_destroy(exec);
 }
 
+/* Slices that are not joined: by their tree they give the joined result, and add_norm in parts gives what add_norm of the
+ * joined sum does. Also where rows of x are cut into blocks. */
+static int check_parts(const tpw_exec *exec, const whole *w, int32_t M, int rank, int size, ops_random *r)
+{
+    const int32_t N = w->rows, slices = tpw_slices_global(ROW, w->cols) / size;
+    tpw_weight part = cut(w, rank, size);
+    tpw_mat x = ops_mat(TPW_BF16, M, part.cols, 3), one = ops_mat(TPW_F32, M, N, 0);
+    tpw_mat y = ops_mat(TPW_F32, slices * M, N, 0), padded = ops_mat(TPW_F32, slices * M, N, 5);
+    tpw_mat h[2] = {ops_mat(TPW_BF16, M, N, 0), ops_mat(TPW_BF16, M, N, 0)};
+    float *weight = ops_alloc((size_t)N * sizeof(float));
+    ops_fill(&x, r, 1.0f);
+    ops_fill(&h[0], r, 1.0f);
+    memcpy(h[1].data, h[0].data, (size_t)M * (size_t)N * 2);
+    memset(weight, 0, (size_t)N * sizeof(float));
+    run(exec, x, part, ROW, one);
+    tpw_error err = {0};
+    tpw_gemm_args args = {.x = x, .w = part, .kind = ROW, .y = y, .parts = slices};
+    cr_assert_eq(exec->ops->gemm(exec, &args, &err), TPW_OK, "%s", err.text);
+    args.y = padded;
+    cr_assert_eq(exec->ops->gemm(exec, &args, &err), TPW_OK, "%s", err.text);
+    cr_assert_eq(ops_diff("padded parts", &padded, 0, &y, 0, slices * M) + ops_padding_touched(&padded), 0);
+    for (int i = 0; i < 2; i++) {
+        const tpw_add_norm_args norm = {
+            .h = h[i], .sum = (i == 0 ? one : y).data, .parts = i == 0 ? 0 : slices, .weight = weight, .eps = 1e-6f};
+        cr_assert_eq(exec->ops->add_norm(exec, &norm, &err), TPW_OK, "%s", err.text);
+    }
+    cr_assert_eq(ops_diff("add_norm of parts", &h[1], 0, &h[0], 0, M), 0);
+    for (int32_t step = 1; step < slices; step *= 2)
+        for (int32_t s = 0; s < slices; s += 2 * step)
+            for (int32_t i = 0; i < M * N; i++)
+                ((float *)y.data)[s * M * N + i] += ((float *)y.data)[(s + step) * M * N + i];
+    cr_assert_eq(ops_diff("joined parts", &y, 0, &one, 0, M), 0);
+    void *blocks[] = {x.data, one.data, y.data, padded.data, h[0].data, h[1].data, weight};
+    for (int i = 0; i < 7; i++)
+        free(blocks[i]);
+    free_cut(&part);
+    return 1;
+}
+
+Test(gemm, parts_are_the_slices)
+{
+    const int32_t shapes[][3] = {{768, 40, 5}, {352, 30, 1}, {1024, 25, 70}, {17408, 6, 2}, {8, 2, 3}, {1003, 7, 4}};
+    const tpw_dtype types[] = {TPW_E4M3, TPW_BF16, TPW_F32};
+    int compared = 0, wanted = 0;
+    for (int isa = 0; isa < OPS_ISAS; isa++) {
+        tpw_exec *exec = ops_exec(isa);
+        if (!exec)
+            continue;
+        for (int s = 0; s < 6; s++) {
+            ops_random r = {(uint64_t)(s + 50)};
+            whole w = make_whole(types[s % 3], shapes[s][1], shapes[s][0], &r);
+            for (int size = 1; size <= tpw_slices_global(ROW, w.cols); size *= 2)
+                compared += check_parts(exec, &w, shapes[s][2], size - 1, size, &r);
+            free_whole(&w);
+        }
+        wanted += 5 * 4 + 1; /* 8 does not divide the last K */
+        tpw_host_destroy(exec);
+    }
+    cr_assert_geq(compared, 21);
+    cr_assert_eq(compared, wanted);
+}
+
 /* The error against double stays within what F32 sums of this length may have. */
 Test(gemm, accuracy_against_double)
 {
@@ -393,10 +460,12 @@ Test(gemm, zero_rows_and_wrong_arguments)
     static int32_t scale_row[8];
     tpw_exec *exec = ops_exec(0);
     tpw_error err = {0};
-    const tpw_gemm_args good = {{cells, TPW_F32, 1, 96, 96},
-                                {cells, TPW_F32, 2, 96, 0, 768, NULL, NULL, 0},
-                                ROW,
-                                {cells + 900, TPW_F32, 1, 2, 2}};
+    const tpw_gemm_args good = {
+        .x = {cells, TPW_F32, 1, 96, 96},
+        .w = {.data = cells, .dtype = TPW_F32, .rows = 2, .cols = 96, .cols_global = 768},
+        .kind = ROW,
+        .y = {cells + 900, TPW_F32, 1, 2, 2},
+    };
     tpw_gemm_args a = good;
     cr_assert_eq(exec->ops->gemm(exec, &a, &err), TPW_OK, "%s", err.text);
     a.x.rows = a.y.rows = 0;
@@ -433,5 +502,15 @@ Test(gemm, zero_rows_and_wrong_arguments)
     REFUSED(TPW_ERR_UNSUPPORTED, "E4M3");
     a = good, a.y.dtype = TPW_I32;
     REFUSED(TPW_ERR_UNSUPPORTED, "I32");
+    a = good, a.parts = 1;
+    cr_assert_eq(exec->ops->gemm(exec, &a, &err), TPW_OK, "%s", err.text);
+    a.y.dtype = TPW_BF16;
+    REFUSED(TPW_ERR_ARGUMENT, "parts"); /* rounded parts are of no use */
+    a = good, a.parts = 2, a.y.rows = 2;
+    REFUSED(TPW_ERR_ARGUMENT, "parts"); /* one slice lies here */
+    a = good, a.parts = 2;
+    REFUSED(TPW_ERR_ARGUMENT, "into y"); /* no rows for the second part */
+    a = good, a.parts = -1;
+    REFUSED(TPW_ERR_ARGUMENT, "parts");
     tpw_host_destroy(exec);
 }

@@ -60,7 +60,7 @@ static void check_case(const tpw_exec *exec, const norm_case *c)
         sum[i] = ops_uniform(&r) * ldexpf(1.0f, (int)(ops_next(&r) % 8) - 4);
     for (size_t i = 0; i < cols; i++)
         weight[i] = 0.5f * ops_uniform(&r);
-    tpw_add_norm_args args = {h, c->sum ? sum : NULL, weight, 1e-6f, y};
+    tpw_add_norm_args args = {.h = h, .sum = c->sum ? sum : NULL, .weight = weight, .eps = 1e-6f, .y = y};
     if (!c->norm)
         args.y.data = NULL;
     tpw_error err = {0};
@@ -119,7 +119,7 @@ Test(norm, rows_do_not_meet)
         tpw_exec *exec = ops_exec(isa);
         if (!exec)
             continue;
-        tpw_add_norm_args args = {h, NULL, weight, 1e-6f, isa == 0 ? first : y};
+        tpw_add_norm_args args = {.h = h, .weight = weight, .eps = 1e-6f, .y = isa == 0 ? first : y};
         cr_assert_eq(exec->ops->add_norm(exec, &args, NULL), TPW_OK);
         if (isa > 0)
             cr_assert_eq(ops_diff(ops_isa_names[isa], &y, 0, &first, 0, M), 0);
@@ -127,7 +127,7 @@ Test(norm, rows_do_not_meet)
             tpw_mat one = h, out = y;
             one.rows = out.rows = 1;
             one.data = (uint16_t *)h.data + m * h.stride;
-            args = (tpw_add_norm_args){one, NULL, weight, 1e-6f, out};
+            args = (tpw_add_norm_args){.h = one, .weight = weight, .eps = 1e-6f, .y = out};
             cr_assert_eq(exec->ops->add_norm(exec, &args, NULL), TPW_OK);
             cr_assert_eq(ops_diff("row alone", &y, 0, &first, m, 1), 0);
         }
@@ -145,12 +145,70 @@ Test(norm, one_rounding_of_the_residual)
     uint16_t h = tpw_bf16_from_f32(1.0f);
     float sum =
         0x1.01p-8f; /* a little above half a step of BF16 at 1; rounded to BF16 first it would be exactly half */
-    tpw_add_norm_args args = {{&h, TPW_BF16, 1, 1, 1}, &sum, NULL, 1e-6f, {0}};
+    tpw_add_norm_args args = {.h = {&h, TPW_BF16, 1, 1, 1}, .sum = &sum, .eps = 1e-6f};
     cr_assert_eq(exec->ops->add_norm(exec, &args, NULL), TPW_OK);
     cr_assert_eq(h, tpw_bf16_from_f32(1.0078125f));
     tpw_error err = {0};
     args.h.dtype = TPW_F16;
     cr_assert_eq(exec->ops->add_norm(exec, &args, &err), TPW_ERR_UNSUPPORTED);
     cr_assert(strstr(err.text, "F16") != NULL, "%s", err.text);
+    tpw_host_destroy(exec);
+}
+
+/* A sum in parts gives the bits of the sum that was joined before; the tree is written out here. */
+Test(norm, parts_are_joined_by_their_tree)
+{
+    const int32_t cols[] = {1, 31, 256, 1000, 5120};
+    int compared = 0;
+    for (int n = 0; n < OPS_ISAS * 5 * 4 * 2; n++) {
+        enum { M = 3 };
+        tpw_exec *exec = ops_exec(n % OPS_ISAS);
+        if (!exec)
+            continue;
+        const int32_t H = cols[n / OPS_ISAS % 5], parts = 1 << (n / (OPS_ISAS * 5) % 4);
+        const tpw_dtype act = n / (OPS_ISAS * 5 * 4) ? TPW_BF16 : TPW_F32;
+        const size_t size = (size_t)M * (size_t)H;
+        ops_random r = {(uint64_t)n};
+        tpw_mat h = ops_mat(act, M, H, 3), same = ops_mat(act, M, H, 3), y = ops_mat(act, M, H, 1),
+                want = ops_mat(act, M, H, 1);
+        float *part = ops_alloc(8 * size * 4), *sum = ops_alloc(size * 4), *weight = ops_alloc((size_t)H * 4);
+        ops_fill(&h, &r, 1.0f);
+        memcpy(same.data, h.data, (size_t)M * (size_t)h.stride * tpw_dtype_size(act));
+        for (size_t i = 0; i < 8 * size; i++)
+            part[i] = ops_uniform(&r) * ldexpf(1.0f, (int)(ops_next(&r) % 12) - 6);
+        for (int32_t i = 0; i < H; i++)
+            weight[i] = ops_uniform(&r);
+        for (size_t i = 0; i < size; i++) {
+            const float *p = part + i;
+            float two = p[0] + p[size], four = two + (p[2 * size] + p[3 * size]);
+            float eight = four + ((p[4 * size] + p[5 * size]) + (p[6 * size] + p[7 * size]));
+            sum[i] = parts == 1 ? p[0] : parts == 2 ? two : parts == 4 ? four : eight;
+        }
+        tpw_add_norm_args args = {.h = h, .sum = part, .parts = parts, .weight = weight, .eps = 1e-6f, .y = y};
+        cr_assert_eq(exec->ops->add_norm(exec, &args, NULL), TPW_OK);
+        args = (tpw_add_norm_args){.h = same, .sum = sum, .weight = weight, .eps = 1e-6f, .y = want};
+        cr_assert_eq(exec->ops->add_norm(exec, &args, NULL), TPW_OK);
+        cr_assert_eq(ops_diff("h in parts", &h, 0, &same, 0, M) + ops_diff("y in parts", &y, 0, &want, 0, M), 0);
+        cr_assert_eq(ops_padding_touched(&h) + ops_padding_touched(&y), 0);
+        compared++;
+        void *blocks[] = {h.data, same.data, y.data, want.data, part, sum, weight};
+        for (int i = 0; i < 7; i++)
+            free(blocks[i]);
+        tpw_host_destroy(exec);
+    }
+    cr_assert_geq(compared, 40);
+}
+
+Test(norm, parts_that_make_no_tree_are_refused)
+{
+    float h = 1, sum[8] = {0}, weight = 0;
+    tpw_exec *exec = ops_exec(0);
+    const int32_t bad[] = {-1, 3, 5, 6, 7, 16};
+    for (int i = 0; i < 6; i++) {
+        tpw_error err = {0};
+        const tpw_add_norm_args args = {.h = {&h, TPW_F32, 1, 1, 1}, .sum = sum, .parts = bad[i], .weight = &weight};
+        cr_assert_eq(exec->ops->add_norm(exec, &args, &err), TPW_ERR_ARGUMENT);
+        cr_assert(strstr(err.text, "parts") != NULL, "%s", err.text);
+    }
     tpw_host_destroy(exec);
 }

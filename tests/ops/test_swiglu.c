@@ -1,6 +1,6 @@
 /* The gate product by its definition, over odd sizes, strides and types.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/host/elementary.h"
+#include "kernels/elementary.h"
 #include "ops_test.h"
 
 static void check(const tpw_exec *exec, tpw_dtype act, int32_t rows, int32_t cols)

@@ -171,6 +171,89 @@ Test(op_trace, others_pass_through)
     cr_assert(trace.calls == 0 && trace.rows == 0);
 }
 
+Test(op_trace, array_ops_pass_through)
+{
+    float x[4] = {1, 2, 3, 4}, y[8] = {0};
+    const tpw_array four = {x, TPW_F32, 1, {4}, {1}}, out = {y, TPW_F32, 1, {4}, {1}};
+    const tpw_cast_args cast = {four, out};
+    const tpw_sum_args sum = {four, 1, false, {y, TPW_F32, 0, {0}, {0}}};
+    const tpw_power_args power = {four, 2.0f, out};
+    const tpw_concat_args concat = {2, {four, four}, {y, TPW_F32, 1, {8}, {1}}};
+
+    cr_assert_eq(trace.exec.ops->cast(&trace.exec, &cast, NULL), TPW_OK);
+    cr_assert(y[0] == 1 && y[3] == 4);
+    cr_assert_eq(trace.exec.ops->sum(&trace.exec, &sum, NULL), TPW_OK);
+    cr_assert_eq(y[0], 10);
+    cr_assert_eq(trace.exec.ops->power(&trace.exec, &power, NULL), TPW_OK);
+    cr_assert(y[0] == 1 && y[3] == 16);
+    cr_assert_eq(trace.exec.ops->concat(&trace.exec, &concat, NULL), TPW_OK);
+    cr_assert(y[3] == 4 && y[4] == 1 && y[7] == 4);
+    cr_assert(trace.calls == 0 && trace.rows == 0);
+}
+
+/* A GEMM in parts has one digest a row, made of all its slices, whatever the row count. */
+Test(op_trace, a_row_of_parts_is_one_row)
+{
+    enum { K = 16, N = 2, SLICES = 8 };
+    static float x[ROWS * K], w[N * K], y[SLICES * ROWS * N];
+    tpw_gemm_args gemm = {.x = {x, TPW_F32, ROWS, K, K},
+                          .w = {.data = w, .dtype = TPW_F32, .rows = N, .cols = K, .cols_global = K},
+                          .kind = TPW_GEMM_ROW,
+                          .y = {y, TPW_F32, SLICES * ROWS, N, N},
+                          .parts = SLICES};
+
+    fill(x, ROWS * K, 1);
+    fill(w, N * K, 2);
+    cr_assert_eq(trace.exec.ops->gemm(&trace.exec, &gemm, NULL), TPW_OK);
+    cr_assert(trace.calls == 1 && trace.rows == ROWS && trace.call[0].rows == ROWS);
+    for (int r = 0; r < ROWS; r++) {
+        gemm.x.rows = 1;
+        gemm.x.data = x + r * K;
+        gemm.y.rows = SLICES;
+        cr_assert_eq(trace.exec.ops->gemm(&trace.exec, &gemm, NULL), TPW_OK);
+        cr_assert_eq(trace.row[ROWS + r], trace.row[r], "row %d alone", r);
+    }
+    cr_assert(trace.row[0] != trace.row[1]);
+    x[(ROWS - 1) * K + K - 1] += 1; /* the last slice alone */
+    cr_assert_eq(trace.exec.ops->gemm(&trace.exec, &gemm, NULL), TPW_OK);
+    cr_assert_neq(trace.row[2 * ROWS], trace.row[ROWS - 1], "the last slice does not count");
+}
+
+static size_t fake_packed_bytes(const tpw_weight *w, tpw_gemm_kind kind)
+{
+    return kind == TPW_GEMM_ROW ? (size_t)w->rows * 3 : 0;
+}
+
+static tpw_status fake_pack(const tpw_exec *exec, const tpw_weight *w, tpw_gemm_kind kind, void *to, tpw_error *err)
+{
+    (void)kind;
+    (void)err;
+    *(const void **)to = w->data == NULL ? exec->impl : NULL; /* says which exec came */
+    return TPW_ERR_LIMIT;
+}
+
+/* The layout of weights is the inner backend's; one without a layout stays without. */
+Test(op_trace, weights_are_packed_by_the_inner_one)
+{
+    const tpw_weight w = {.rows = 7};
+    tpw_device device = *inner->device;
+    int here = 0;
+    const tpw_exec packer = {.ops = inner->ops, .device = &device, .impl = &here};
+    tpw_op_trace other;
+    const void *got = NULL;
+
+    cr_assert(inner->device->packed_bytes == NULL && trace.exec.device->packed_bytes == NULL);
+    cr_assert_null(trace.exec.device->pack);
+    device.packed_bytes = fake_packed_bytes;
+    device.pack = fake_pack;
+    tpw_op_trace_init(&other, &packer);
+    cr_assert_eq(other.exec.device->packed_bytes(&w, TPW_GEMM_ROW), 21);
+    cr_assert_eq(other.exec.device->packed_bytes(&w, TPW_GEMM_COLUMN), 0);
+    cr_assert_eq(other.exec.device->pack(&other.exec, &w, TPW_GEMM_ROW, &got, NULL), TPW_ERR_LIMIT);
+    cr_assert_eq(got, &here);
+    tpw_op_trace_fini(&other);
+}
+
 /* An op that refuses leaves no record. */
 Test(op_trace, errors_pass)
 {

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/host/elementary.h"
+#include "kernels/elementary.h"
 #include "kernels/host/host_ops.h"
 #include "kernels/host/scratch.h"
 

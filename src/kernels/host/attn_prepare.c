@@ -4,7 +4,7 @@
  * (x*c - y*s, y*c + x*s), each rounded once and then added. SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "kernels/host/elementary.h"
+#include "kernels/elementary.h"
 #include "kernels/host/host_ops.h"
 #include "kernels/host/scratch.h"
 

@@ -1,7 +1,7 @@
 /* The gated norm of the recurrence's output: norm first, weight not centred on zero, then the gate.
  *
  * The products are formed from the left: ((x * inverse) * weight) * gate(z). SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/host/elementary.h"
+#include "kernels/elementary.h"
 #include "kernels/host/host_ops.h"
 #include "kernels/host/scratch.h"
 

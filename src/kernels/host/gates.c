@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
 
-#include "kernels/host/elementary.h"
+#include "kernels/elementary.h"
 #include "kernels/host/host_ops.h"
 #include "kernels/host/scratch.h"
 

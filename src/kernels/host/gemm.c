@@ -36,7 +36,8 @@ static tpw_status check_types(const tpw_gemm_args *a, tpw_error *err)
         return tpw_fail(err, TPW_ERR_UNSUPPORTED, "host gemm: y of type %s", tpw_dtype_name(a->y.dtype));
     if (a->w.dtype == TPW_E4M3 && (!a->w.scale || !a->w.scale_row))
         return tpw_fail(err, TPW_ERR_ARGUMENT, "host gemm: E4M3 weights without block scales");
-    if (a->x.cols != a->w.cols || a->y.cols != a->w.rows || a->y.rows != a->x.rows || a->w.cols < 1)
+    const int64_t y_rows = a->parts > 0 ? (int64_t)a->parts * a->x.rows : a->x.rows;
+    if (a->x.cols != a->w.cols || a->y.cols != a->w.rows || a->y.rows != y_rows || a->w.cols < 1)
         return tpw_fail(err, TPW_ERR_ARGUMENT, "host gemm: x [%d, %d] times w [%d, %d] into y [%d, %d]", (int)a->x.rows,
                         (int)a->x.cols, (int)a->w.rows, (int)a->w.cols, (int)a->y.rows, (int)a->y.cols);
     return TPW_OK;
@@ -56,6 +57,10 @@ static tpw_status cut_slices(const tpw_gemm_args *a, gemm *g, tpw_error *err)
             err, TPW_ERR_ARGUMENT,
             "host gemm: columns %d..+%d of %d are no whole subtree of slices of %d: cut K at 1, 2, 4 or 8 ranks",
             (int)begin, (int)count, (int)whole, (int)g->slice_len);
+    if (a->parts != 0 && (a->parts != g->slices || a->y.dtype != TPW_F32))
+        return tpw_fail(err, TPW_ERR_ARGUMENT,
+                        "host gemm: %d parts of type %s of a weight with %d slices here, kept in F32", (int)a->parts,
+                        tpw_dtype_name(a->y.dtype), (int)g->slices);
     g->pieces = 0;
     for (int32_t s = 0; s < g->slices; s++) {
         int32_t end = begin + (s + 1) * g->slice_len;
@@ -161,10 +166,16 @@ static void group(const gemm *g, int32_t m0, int32_t n0, int32_t rows)
             piece_of_group(g, g->acc + (size_t)s * size, x, n0, rows, k - begin, next - k);
         }
     }
-    join_slices(g->acc, g->slices, size);
+    const int32_t parts = g->args->parts > 0 ? g->args->parts : 1;
+    if (g->args->parts == 0)
+        join_slices(g->acc, g->slices, size);
     const tpw_mat *y = &g->args->y;
-    for (int32_t m = 0; m < g->rows; m++)
-        g->vec->store(y->data, y->dtype, (m0 + m) * y->stride + n0, g->acc + m * GROUP_ROWS, rows);
+    for (int32_t s = 0; s < parts; s++) {
+        const int64_t row = (int64_t)s * g->args->x.rows + m0;
+        for (int32_t m = 0; m < g->rows; m++)
+            g->vec->store(y->data, y->dtype, (row + m) * y->stride + n0, g->acc + (size_t)s * size + m * GROUP_ROWS,
+                          rows);
+    }
 }
 
 tpw_status tpw_host_gemm(const tpw_exec *exec, const tpw_gemm_args *args, tpw_error *err)

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "base/checked.h"
-#include "kernels/host/elementary.h"
+#include "kernels/elementary.h"
 
 #define POSITIONS_MAX 10000000 /* as far as the reduction of tpw_sin_d is good; FP32 still tells positions apart */
 

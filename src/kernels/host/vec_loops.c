@@ -1,8 +1,9 @@
 /* The inner loops of the host backend, compiled once per instruction set (TPW_VEC_ISA 0, 1, 2): the table of vec.h.
  * SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/host/elementary.h"
+#include "kernels/elementary.h"
 #include "kernels/host/simd.h"
 #include "kernels/host/vec.h"
+#include "kernels/tree.h"
 
 /* Register tile of a piece: TILE_W rows of w by TILE_X rows of x; ROW_W rows of w when one row of x is left. */
 #if TPW_VEC_ISA == 0
@@ -39,10 +40,7 @@ static float square_piece(const float *x)
     for (int i = 0; i < 8; i++)
         for (int l = 0; l < 32; l++)
             lane[l] = fmaf(x[8 * l + i], x[8 * l + i], lane[l]);
-    for (int half = 16; half > 0; half /= 2)
-        for (int l = 0; l < half; l++)
-            lane[l] += lane[l + half];
-    return lane[0];
+    return tpw_tree_lanes(lane);
 }
 
 static float vec_sum_squares(const float *x, int32_t n)

@@ -3,23 +3,27 @@
  *
  * Only +, -, *, /, sqrt and fma are used, all of them exactly rounded everywhere, and branches are selects, so that
  * loops which the compiler vectorises give the bits of the scalar function. The F32 functions work in double and
- * round once at the end: at most 0.51 units in the last place. The double functions serve tables made once.
+ * round once at the end: at most 0.51 units in the last place. The double functions serve tables made once. Kernels on a
+ * GPU use the same functions, and get the same bits for every result that is a number.
  * SPDX-License-Identifier: Apache-2.0 */
-#ifndef TPW_KERNELS_HOST_ELEMENTARY_H
-#define TPW_KERNELS_HOST_ELEMENTARY_H
+#ifndef TPW_KERNELS_ELEMENTARY_H
+#define TPW_KERNELS_ELEMENTARY_H
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-static inline uint64_t tpw_d_bits(double x)
+#include "base/device_code.h"
+
+TPW_HD uint64_t tpw_d_bits(double x)
 {
     uint64_t u;
     memcpy(&u, &x, sizeof u);
     return u;
 }
 
-static inline double tpw_d_from_bits(uint64_t u)
+TPW_HD double tpw_d_from_bits(uint64_t u)
 {
     double x;
     memcpy(&x, &u, sizeof x);
@@ -33,7 +37,7 @@ static inline double tpw_d_from_bits(uint64_t u)
 #define TPW_D_LN2_LO 0x1.a39ef35793c76p-33
 
 /* e^x for |x| <= 700 to about 2e-10, exactly 1 at 0: the core of the F32 functions. A NaN gives some NaN. */
-static inline double tpw_exp_core(double x)
+TPW_HD double tpw_exp_core(double x)
 {
     double t = x * TPW_D_LOG2E + TPW_D_ROUND;
     double r = x - (t - TPW_D_ROUND) * TPW_D_LN2;
@@ -49,7 +53,7 @@ static inline double tpw_exp_core(double x)
 }
 
 /* log(1 + u) for finite u > -1 to about 1e-13. */
-static inline double tpw_log1p_core(double u)
+TPW_HD double tpw_log1p_core(double u)
 {
     const uint64_t root_half = 0x3FE6A09E667F3BCDull;
     uint64_t ix = tpw_d_bits(1.0 + u) + (0x3FF0000000000000ull - root_half);
@@ -68,7 +72,7 @@ static inline double tpw_log1p_core(double u)
 }
 
 /* e^x: 0 below -104, infinity above 88.73, NaN for NaN. */
-static inline float tpw_exp(float x)
+TPW_HD float tpw_exp(float x)
 {
     float c = x < -104.0f ? -104.0f : x;
     c = c > 89.0f ? 89.0f : c;
@@ -77,7 +81,7 @@ static inline float tpw_exp(float x)
 }
 
 /* log(1 + u): -infinity at -1, NaN below. */
-static inline float tpw_log1p(float u)
+TPW_HD float tpw_log1p(float u)
 {
     float c = u > -1.0f && u <= 3.4028234663852886e38f ? u : 0.0f;
     float y = (float)tpw_log1p_core(c);
@@ -88,7 +92,7 @@ static inline float tpw_log1p(float u)
     return u != u ? u + u : y;
 }
 
-static inline float tpw_sigmoid(float x)
+TPW_HD float tpw_sigmoid(float x)
 {
     float c = x < -200.0f ? -200.0f : x;
     c = c > 200.0f ? 200.0f : c;
@@ -97,7 +101,7 @@ static inline float tpw_sigmoid(float x)
 }
 
 /* log(1 + e^x), and x itself above 20. */
-static inline float tpw_softplus(float x)
+TPW_HD float tpw_softplus(float x)
 {
     float c = x < -104.0f ? -104.0f : x;
     c = c > 20.0f || c != c ? 20.0f : c;
@@ -107,7 +111,7 @@ static inline float tpw_softplus(float x)
 }
 
 /* x * sigmoid(x); -0 at -infinity. */
-static inline float tpw_silu(float x)
+TPW_HD float tpw_silu(float x)
 {
     float c = x < -200.0f ? -200.0f : x;
     float e = c > 200.0f ? 200.0f : c;
@@ -115,13 +119,13 @@ static inline float tpw_silu(float x)
     return x != x ? x + x : y;
 }
 
-static inline float tpw_rsqrt(float x)
+TPW_HD float tpw_rsqrt(float x)
 {
     return 1.0f / sqrtf(x);
 }
 
 /* e^(hi + lo) with |lo| far below 1 and |hi| <= 745.2, relative error below 3e-16 where the result is normal. */
-static inline double tpw_exp_sum_d(double hi, double lo)
+TPW_HD double tpw_exp_sum_d(double hi, double lo)
 {
     double t = hi * TPW_D_LOG2E + TPW_D_ROUND;
     double n = t - TPW_D_ROUND;
@@ -146,7 +150,7 @@ static inline double tpw_exp_sum_d(double hi, double lo)
     return p * tpw_d_from_bits((uint64_t)(half + 1023) << 52) * tpw_d_from_bits((uint64_t)(k - half + 1023) << 52);
 }
 
-static inline double tpw_exp_d(double x)
+TPW_HD double tpw_exp_d(double x)
 {
     if (x != x)
         return x + x;
@@ -158,7 +162,7 @@ static inline double tpw_exp_d(double x)
 }
 
 /* log(x) as *hi + *lo for normal finite x > 0, relative error below 1e-17 of max(1, |log x|). */
-static inline void tpw_log_sum_d(double x, double *hi, double *lo)
+TPW_HD void tpw_log_sum_d(double x, double *hi, double *lo)
 {
     const uint64_t root_half = 0x3FE6A09E667F3BCDull;
     uint64_t ix = tpw_d_bits(x) + (0x3FF0000000000000ull - root_half);
@@ -188,7 +192,7 @@ static inline void tpw_log_sum_d(double x, double *hi, double *lo)
     *lo = (b - (*hi - a)) + fma(k, TPW_D_LN2_LO, tail);
 }
 
-static inline double tpw_log_d(double x)
+TPW_HD double tpw_log_d(double x)
 {
     if (x != x || x < 0.0)
         return NAN;
@@ -203,7 +207,7 @@ static inline double tpw_log_d(double x)
 }
 
 /* base^y for normal finite base > 0, relative error below 1e-15 where the result is normal. */
-static inline double tpw_pow_d(double base, double y)
+TPW_HD double tpw_pow_d(double base, double y)
 {
     double hi, lo;
     tpw_log_sum_d(base, &hi, &lo);
@@ -213,8 +217,56 @@ static inline double tpw_pow_d(double base, double y)
     return tpw_exp_sum_d(p, fma(y, hi, -p) + y * lo);
 }
 
+/* 0 for an even integer, 1 for an odd one, -1 for what is no integer. Finite y. */
+TPW_HD int tpw_parity(float y)
+{
+    if (!(y < 0x1p24f && y > -0x1p24f))
+        return 0; /* all even from here on */
+    int32_t n = (int32_t)y;
+    return (float)n != y ? -1 : (int)(n & 1);
+}
+
+/* base^y for finite base > 0 and finite y. Powers that are one or two exact operations are made of those, so that halves
+ * and ties round as they should. */
+TPW_HD double tpw_power_core(double base, float y)
+{
+    if (y == 1.0f)
+        return base;
+    if (y == 2.0f)
+        return base * base;
+    if (y == 0.5f)
+        return sqrt(base);
+    if (y == -1.0f)
+        return 1.0 / base;
+    if (y == -0.5f)
+        return 1.0 / sqrt(base);
+    return tpw_pow_d(base, (double)y);
+}
+
+/* x^y with the special values of C's pow; what is not a number is always the one with bits 0x7FC00000. */
+TPW_HD float tpw_power(float x, float y)
+{
+    if (y == 0.0f || x == 1.0f)
+        return 1.0f;
+    if (x != x || y != y)
+        return NAN;
+    float size = x < 0.0f ? -x : x;
+    if (y == INFINITY || y == -INFINITY)
+        return size == 1.0f ? 1.0f : (size > 1.0f) == (y > 0.0f) ? INFINITY : 0.0f;
+    int parity = tpw_parity(y);
+    bool minus = parity == 1 && (tpw_d_bits((double)x) >> 63) != 0; /* -0 too */
+    if (size == 0.0f || size == INFINITY) {
+        float big = (size == 0.0f) == (y < 0.0f) ? INFINITY : 0.0f;
+        return minus ? -big : big;
+    }
+    if (x < 0.0f && parity < 0)
+        return NAN;
+    float power = (float)tpw_power_core((double)size, y);
+    return minus ? -power : power;
+}
+
 /* x = n * pi/2 + r with |r| <= pi/4 (a little more at the ends) for |x| <= 1e7; returns n mod 4. */
-static inline int tpw_reduce_pi_d(double x, double *r)
+TPW_HD int tpw_reduce_pi_d(double x, double *r)
 {
     double t = x * 0x1.45f306dc9c883p-1 + TPW_D_ROUND;
     double n = t - TPW_D_ROUND;
@@ -223,7 +275,7 @@ static inline int tpw_reduce_pi_d(double x, double *r)
     return (int)(tpw_d_bits(t) & 3);
 }
 
-static inline double tpw_sin_core_d(double r)
+TPW_HD double tpw_sin_core_d(double r)
 {
     double z = r * r;
     double p = 1.0 / 355687428096000.0;
@@ -237,7 +289,7 @@ static inline double tpw_sin_core_d(double r)
     return fma(p * z, r, r);
 }
 
-static inline double tpw_cos_core_d(double r)
+TPW_HD double tpw_cos_core_d(double r)
 {
     double z = r * r;
     double p = -1.0 / 6402373705728000.0;
@@ -253,7 +305,7 @@ static inline double tpw_cos_core_d(double r)
 }
 
 /* sin and cos for |x| <= 1e7, absolute error below 1e-15; NaN outside. */
-static inline double tpw_sin_d(double x)
+TPW_HD double tpw_sin_d(double x)
 {
     if (!(x >= -1e7 && x <= 1e7))
         return NAN;
@@ -263,7 +315,7 @@ static inline double tpw_sin_d(double x)
     return quadrant & 2 ? -y : y;
 }
 
-static inline double tpw_cos_d(double x)
+TPW_HD double tpw_cos_d(double x)
 {
     if (!(x >= -1e7 && x <= 1e7))
         return NAN;

@@ -1,0 +1,55 @@
+/* Stands in for the CUDA backend in builds without it: no GPU is ever found, and the reason is said.
+ * SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+
+#include "kernels/cuda/cuda.h"
+
+#define WHY "built without CUDA"
+
+int32_t tpw_cuda_count(char *reason, int bytes)
+{
+    if (reason != NULL && bytes > 0)
+        snprintf(reason, (size_t)bytes, "%s", WHY);
+    return 0;
+}
+
+tpw_status tpw_cuda_gpu(int32_t index, tpw_gpu *out, tpw_error *err)
+{
+    (void)out;
+    return tpw_fail(err, TPW_ERR_RESOURCE, "GPU %d is not there: %s", (int)index, WHY);
+}
+
+tpw_status tpw_cuda_create(const tpw_cuda_options *options, tpw_exec **out, tpw_error *err)
+{
+    (void)out;
+    return tpw_fail(err, TPW_ERR_RESOURCE, "GPU %d cannot be used: %s", (int)options->device, WHY);
+}
+
+void tpw_cuda_destroy(tpw_exec *exec)
+{
+    (void)exec;
+}
+
+tpw_status tpw_cuda_sync(const tpw_exec *exec, tpw_error *err)
+{
+    (void)exec;
+    return tpw_fail(err, TPW_ERR_RESOURCE, WHY);
+}
+
+tpw_status tpw_cuda_reserve(tpw_exec *exec, size_t bytes, tpw_error *err)
+{
+    (void)exec;
+    (void)bytes;
+    return tpw_fail(err, TPW_ERR_RESOURCE, WHY);
+}
+
+const tpw_gpu *tpw_cuda_gpu_of(const tpw_exec *exec)
+{
+    (void)exec;
+    return NULL;
+}
+
+const char *tpw_cuda_version(void)
+{
+    return WHY;
+}

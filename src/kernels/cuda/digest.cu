@@ -1,0 +1,108 @@
+// The state digest of a block, added to a sum in device memory. Integer sums do not depend on their order, so atomics are
+// as good as a tree. SPDX-License-Identifier: Apache-2.0
+#include "kernels/cuda/rows.cuh"
+
+extern "C" {
+#include "base/digest.h"
+}
+
+namespace
+{
+
+enum { THREADS = 256, WAVES = 8 };
+
+struct digest_params {
+    tpw_windows x;
+    uint64_t key;
+    uint64_t index0;
+    uint64_t index_stride;
+    uint64_t *sum;
+};
+
+// Element `i` of a window that has been loaded whole.
+template <int SIZE> __device__ __forceinline__ uint64_t bits_in(const uint32_t words[4], int i)
+{
+    if (SIZE == 8)
+        return (uint64_t)words[2 * i + 1] << 32 | words[2 * i];
+    if (SIZE == 4)
+        return words[i];
+    if (SIZE == 2)
+        return words[i / 2] >> 16 * (i % 2) & 0xFFFFu;
+    return words[i / 4] >> 8 * (i % 4) & 0xFFu;
+}
+
+// One that lies alone.
+template <int SIZE> __device__ __forceinline__ uint64_t bits_at(const char *at)
+{
+    if (SIZE == 8)
+        return *(const uint64_t *)at;
+    if (SIZE == 4)
+        return *(const uint32_t *)at;
+    if (SIZE == 2)
+        return *(const uint16_t *)at;
+    return *(const uint8_t *)at;
+}
+
+template <int SIZE> __device__ uint64_t window_digest(const digest_params &p, const tpw_window &w)
+{
+    uint64_t sum = 0;
+    uint64_t place =
+        p.key + (p.index0 + (uint64_t)w.row * p.index_stride + (uint64_t)(w.first / SIZE)) * TPW_DIGEST_STEP;
+    if (w.bytes == 16) {
+        const uint4 v = *(const uint4 *)w.at;
+        const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int i = 0; i < 16 / SIZE; i++, place += TPW_DIGEST_STEP)
+            sum += tpw_digest_fin(place ^ bits_in<SIZE>(words, i));
+        return sum;
+    }
+    for (int32_t b = 0; b < w.bytes; b += SIZE, place += TPW_DIGEST_STEP)
+        sum += tpw_digest_fin(place ^ bits_at<SIZE>(w.at + b));
+    return sum;
+}
+
+template <int SIZE> __global__ void __launch_bounds__(THREADS) digest(digest_params p)
+{
+    __shared__ uint64_t warps[THREADS / TPW_WARP];
+    tpw_pdl_trigger();
+    tpw_pdl_wait();
+    const int64_t items = p.x.rows * p.x.per_row;
+    uint64_t sum = 0;
+    for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < items; i += (int64_t)gridDim.x * THREADS)
+        sum += window_digest<SIZE>(p, tpw_window_at(p.x, i));
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2)
+        sum += __shfl_xor_sync(TPW_ALL, sum, mask);
+    if (threadIdx.x % TPW_WARP == 0)
+        warps[threadIdx.x / TPW_WARP] = sum;
+    __syncthreads();
+    if (threadIdx.x != 0)
+        return;
+    for (int w = 1; w < THREADS / TPW_WARP; w++)
+        sum += warps[w];
+    atomicAdd((unsigned long long *)p.sum, (unsigned long long)sum);
+}
+
+} // namespace
+
+extern "C" tpw_status tpw_cuda_digest(const tpw_exec *exec, const tpw_digest_args *args, tpw_error *err)
+{
+    const tpw_mat *x = &args->x;
+    TPW_TRY(tpw_mat_check("cuda digest", "x", x, err));
+    if (x->rows == 0 || x->cols == 0)
+        return TPW_OK;
+    const int64_t size = (int64_t)tpw_dtype_size(x->dtype);
+    int64_t rows = x->rows, cols = x->cols;
+    if (x->stride == cols && args->index_stride == (uint64_t)cols)
+        cols *= rows, rows = 1; // one long row: no division in the kernel
+    digest_params p = {};
+    p.x = tpw_windows_of(x->data, rows, cols, x->stride, size);
+    p.key = args->key, p.index0 = args->index0, p.index_stride = args->index_stride, p.sum = args->sum;
+    const dim3 grid(tpw_blocks(exec, rows * p.x.per_row, THREADS, WAVES));
+    return tpw_cuda_launch(exec, "digest", err,
+                           size == 8   ? digest<8>
+                           : size == 4 ? digest<4>
+                           : size == 2 ? digest<2>
+                                       : digest<1>,
+                           grid, dim3(THREADS), 0, 1, p);
+}
