@@ -1,4 +1,5 @@
-/* The hwloc door: loads a machine, decides which CPUs a rank gets, binds and reads back. SPDX-License-Identifier: Apache-2.0 */
+/* The hwloc door: loads a machine, decides which CPUs and memory a rank gets, binds and reads back. One file,
+ * though long, because nothing else may know hwloc. SPDX-License-Identifier: Apache-2.0 */
 #include "tp/topology.h"
 
 #include <errno.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/checked.h"
+#include "base/digest.h"
 
 #define CPU_INDEX_MAX 65535 /* of a list text: larger ones would only cost memory */
 
@@ -80,6 +82,9 @@ static tpw_status find_allowed(tpw_topology *topology, tpw_error *err)
 
 static tpw_status load_hwloc(hwloc_topology_t hwloc, const char *xml, tpw_error *err)
 {
+    /* PCI devices only: hwloc's finders of OS devices may be plugins that start CUDA or NVML in this process */
+    if (hwloc_topology_set_type_filter(hwloc, HWLOC_OBJ_PCI_DEVICE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) != 0)
+        return tpw_fail(err, TPW_ERR_RESOURCE, "hwloc cannot be told to look for PCI devices: %s", strerror(errno));
     if (xml != NULL) {
         if (access(xml, R_OK) != 0)
             return tpw_fail(err, errno == ENOENT ? TPW_ERR_MISSING : TPW_ERR_IO, "topology file %s: %s", xml,
@@ -126,8 +131,8 @@ void tpw_topology_destroy(tpw_topology *topology)
     free(topology);
 }
 
-/* Lists the usable units and groups them by memory node. Free both arrays, also after an error. */
-static tpw_status find_usable(const tpw_topology *topology, usable *out, tpw_error *err)
+/* Lists the units with CPUs of `within` and groups them by memory node. Free both arrays, also after an error. */
+static tpw_status find_usable(const tpw_topology *topology, hwloc_const_bitmap_t within, usable *out, tpw_error *err)
 {
     hwloc_topology_t hwloc = topology->hwloc;
     hwloc_obj_type_t type = unit_type(hwloc);
@@ -141,7 +146,7 @@ static tpw_status find_usable(const tpw_topology *topology, usable *out, tpw_err
         return no_memory(err);
     for (int i = 0; i < all; i++) {
         hwloc_obj_t unit = hwloc_get_obj_by_type(hwloc, type, (unsigned)i);
-        if (!hwloc_bitmap_intersects(unit->cpuset, topology->allowed))
+        if (!hwloc_bitmap_intersects(unit->cpuset, within))
             continue;
         hwloc_obj_t node = memory_of(hwloc, unit->cpuset);
         int memory = node != NULL ? (int)node->logical_index : -1;
@@ -194,37 +199,157 @@ static void cut(usable *machine, int rank, int ranks, int *first, int *end)
     *end = group->first + (int)((int64_t)(rank + 1) * group->cores / group->ranks);
 }
 
+/* Part `part` of `parts` of the CPUs `within`, all of them when there are too few cores to cut. */
+static tpw_status take_part(const tpw_topology *topology, hwloc_const_bitmap_t within, int part, int parts,
+                            hwloc_bitmap_t out, tpw_error *err)
+{
+    usable machine;
+    tpw_status st;
+    TPW_TRY_GOTO(st, find_usable(topology, within, &machine, err), done);
+    if (machine.unit_count < parts) {
+        (void)hwloc_bitmap_copy(out, within);
+        goto done;
+    }
+    int first, end;
+    cut(&machine, part, parts, &first, &end);
+    hwloc_bitmap_zero(out);
+    for (int i = first; i < end; i++)
+        (void)hwloc_bitmap_or(out, out, machine.units[i]->cpuset);
+    (void)hwloc_bitmap_and(out, out, within);
+done:
+    free(machine.units);
+    free(machine.groups);
+    return st;
+}
+
 tpw_status tpw_place_cpus(const tpw_topology *topology, int node_rank, int node_size, char cpus[TPW_MASK_TEXT_MAX],
                           tpw_error *err)
 {
     if (topology == NULL || cpus == NULL || node_size < 1 || node_rank < 0 || node_rank >= node_size)
         return tpw_fail(err, TPW_ERR_ARGUMENT, "cannot place local rank %d of %d", node_rank, node_size);
-    usable machine;
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    if (set == NULL)
+        return no_memory(err);
     tpw_status st;
-    TPW_TRY_GOTO(st, find_usable(topology, &machine, err), done);
-    if (set == NULL) {
-        st = no_memory(err);
-        goto done;
-    }
-    if (machine.unit_count < node_size) {
-        (void)hwloc_bitmap_copy(set, topology->allowed);
-    } else {
-        int first, end;
-        cut(&machine, node_rank, node_size, &first, &end);
-        for (int i = first; i < end; i++)
-            (void)hwloc_bitmap_or(set, set, machine.units[i]->cpuset);
-        (void)hwloc_bitmap_and(set, set, topology->allowed);
-    }
+    TPW_TRY_GOTO(st, take_part(topology, topology->allowed, node_rank, node_size, set, err), done);
     if (hwloc_bitmap_list_snprintf(cpus, TPW_MASK_TEXT_MAX, set) >= TPW_MASK_TEXT_MAX)
         st = tpw_fail(err, TPW_ERR_LIMIT,
                       "the CPU list of local rank %d is longer than %d characters: run without binding", node_rank,
                       TPW_MASK_TEXT_MAX - 1);
 done:
-    free(machine.units);
-    free(machine.groups);
     hwloc_bitmap_free(set);
     return st;
+}
+
+/* Memory nodes of `among` that hold host memory. Some GPUs show their own memory as a node: no place for a host's
+ * pages. */
+static void host_nodes(const tpw_topology *topology, hwloc_const_bitmap_t among, hwloc_bitmap_t out)
+{
+    hwloc_bitmap_zero(out);
+    for (hwloc_obj_t node = NULL;
+         (node = hwloc_get_next_obj_by_type(topology->hwloc, HWLOC_OBJ_NUMANODE, node)) != NULL;)
+        if (hwloc_bitmap_isset(among, node->os_index) &&
+            (node->subtype == NULL || strcmp(node->subtype, "GPUMemory") != 0))
+            (void)hwloc_bitmap_set(out, node->os_index);
+}
+
+/* Leaves out nodes that also serve CPUs outside of `home` (a large one around small ones), unless none is left then. */
+static void drop_wide_nodes(const tpw_topology *topology, hwloc_obj_t home, hwloc_bitmap_t nodes)
+{
+    int narrow = 0;
+    for (int pass = 0; pass < 2 && (pass == 0 || narrow > 0); pass++)
+        for (hwloc_obj_t node = NULL;
+             (node = hwloc_get_next_obj_by_type(topology->hwloc, HWLOC_OBJ_NUMANODE, node)) != NULL;) {
+            bool inside = node->cpuset == NULL || hwloc_bitmap_isincluded(node->cpuset, home->cpuset) != 0;
+            if (pass == 0)
+                narrow += inside && hwloc_bitmap_isset(nodes, node->os_index);
+            else if (!inside)
+                (void)hwloc_bitmap_clr(nodes, node->os_index);
+        }
+}
+
+/* Finds the object that a PCI device hangs on, and fills the usable CPUs and host memory nodes there; without a known
+ * place: all CPUs, and the node if there is only one. */
+static tpw_locality find_near(const tpw_topology *topology, const char *bus, hwloc_bitmap_t cpus, hwloc_bitmap_t nodes)
+{
+    hwloc_obj_t device = bus != NULL ? hwloc_get_pcidev_by_busidstring(topology->hwloc, bus) : NULL;
+    hwloc_obj_t home = device != NULL ? hwloc_get_non_io_ancestor_obj(topology->hwloc, device) : NULL;
+    hwloc_const_bitmap_t allowed = hwloc_topology_get_allowed_nodeset(topology->hwloc);
+    host_nodes(topology, hwloc_topology_get_topology_nodeset(topology->hwloc), nodes);
+    int all = hwloc_bitmap_weight(nodes);
+    if (home != NULL)
+        host_nodes(topology, home->nodeset, nodes);
+    tpw_locality locality = home == NULL                                   ? TPW_NEAR_UNSEEN
+                            : all > 1 && hwloc_bitmap_weight(nodes) == all ? TPW_NEAR_UNKNOWN
+                                                                           : TPW_NEAR_KNOWN;
+    (void)hwloc_bitmap_copy(cpus, topology->allowed);
+    if (locality != TPW_NEAR_KNOWN) {
+        if (all > 1)
+            hwloc_bitmap_zero(nodes);
+    } else {
+        drop_wide_nodes(topology, home, nodes);
+        if (hwloc_bitmap_intersects(cpus, home->cpuset))
+            (void)hwloc_bitmap_and(cpus, cpus, home->cpuset);
+        else
+            locality = TPW_NEAR_NO_CPUS;
+    }
+    if (allowed != NULL)
+        (void)hwloc_bitmap_and(nodes, nodes, allowed);
+    return locality;
+}
+
+/* A list text without those of the last members for which it has no room. Returns how many are left out. */
+static int fit(char text[TPW_MASK_TEXT_MAX], hwloc_bitmap_t set)
+{
+    int left_out = 0;
+    for (; hwloc_bitmap_list_snprintf(text, TPW_MASK_TEXT_MAX, set) >= TPW_MASK_TEXT_MAX; left_out++)
+        (void)hwloc_bitmap_clr(set, (unsigned)hwloc_bitmap_last(set));
+    return left_out;
+}
+
+tpw_status tpw_topology_near_gpu(const tpw_topology *topology, const char *bus, int part, int parts, tpw_near *out,
+                                 tpw_error *err)
+{
+    if (topology == NULL || bus == NULL || out == NULL || parts < 1 || part < 0 || part >= parts)
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "cannot take share %d of %d of the CPUs near a GPU", part, parts);
+    *out = (tpw_near){.numa_node = -1};
+    hwloc_bitmap_t cpus = hwloc_bitmap_alloc(), nodes = hwloc_bitmap_alloc(), share = hwloc_bitmap_alloc();
+    tpw_status st = cpus != NULL && nodes != NULL && share != NULL ? TPW_OK : no_memory(err);
+    if (st != TPW_OK)
+        goto done;
+    out->locality = find_near(topology, bus, cpus, nodes);
+    bool whole = out->locality != TPW_NEAR_KNOWN;
+    TPW_TRY_GOTO(st, take_part(topology, cpus, whole ? 0 : part, whole ? 1 : parts, share, err), done);
+    out->cpus_left_out = fit(out->cpus, share);
+    (void)fit(out->nodes, nodes);
+    if (hwloc_bitmap_weight(nodes) == 1)
+        out->numa_node = hwloc_bitmap_first(nodes);
+done:
+    hwloc_bitmap_free(cpus);
+    hwloc_bitmap_free(nodes);
+    hwloc_bitmap_free(share);
+    return st;
+}
+
+bool tpw_topology_near_same(const tpw_topology *topology, const char *bus, const char *other)
+{
+    hwloc_bitmap_t cpus = hwloc_bitmap_alloc(), others = hwloc_bitmap_alloc(), nodes = hwloc_bitmap_alloc();
+    bool same = topology != NULL && cpus != NULL && others != NULL && nodes != NULL &&
+                find_near(topology, bus, cpus, nodes) == TPW_NEAR_KNOWN &&
+                find_near(topology, other, others, nodes) == TPW_NEAR_KNOWN && hwloc_bitmap_isequal(cpus, others);
+    hwloc_bitmap_free(cpus);
+    hwloc_bitmap_free(others);
+    hwloc_bitmap_free(nodes);
+    return same;
+}
+
+uint64_t tpw_topology_allowed_key(const tpw_topology *topology)
+{
+    uint64_t sum = 0, key = tpw_digest_key("allowed");
+    unsigned cpu;
+    hwloc_bitmap_foreach_begin(cpu, topology->allowed) sum += tpw_digest_term(key, cpu, 1);
+    hwloc_bitmap_foreach_end();
+    return sum;
 }
 
 /* A list text cut at the end if it must be: for reports only. */
@@ -249,7 +374,7 @@ static bool parse_index(const char **at, unsigned *out)
 }
 
 /* "0-3,8" to a set. hwloc's own reader also takes open ranges and stops silently at what it does not know. */
-static tpw_status parse_list(const char *text, hwloc_bitmap_t set, tpw_error *err)
+static tpw_status parse_list(const char *text, const char *what, hwloc_bitmap_t set, tpw_error *err)
 {
     const char *at = text;
     bool good = at != NULL && *at != '\0';
@@ -268,8 +393,8 @@ static tpw_status parse_list(const char *text, hwloc_bitmap_t set, tpw_error *er
         at++;
     }
     if (!good)
-        return tpw_fail(err, TPW_ERR_ARGUMENT, "\"%.100s\" is not a list of CPUs such as 0-3,8 (largest index %d)",
-                        text != NULL ? text : "", CPU_INDEX_MAX);
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "\"%.100s\" is not a list of %s such as 0-3,8 (largest index %d)",
+                        text != NULL ? text : "", what, CPU_INDEX_MAX);
     return TPW_OK;
 }
 
@@ -336,7 +461,7 @@ tpw_status tpw_bind_cpus(const tpw_topology *topology, const char *cpus, tpw_bin
         st = no_memory(err);
         goto done;
     }
-    TPW_TRY_GOTO(st, parse_list(cpus, sets.requested, err), done);
+    TPW_TRY_GOTO(st, parse_list(cpus, "CPUs", sets.requested, err), done);
     (void)hwloc_bitmap_and(sets.wanted, sets.requested, topology->allowed);
     show(out->requested, sets.requested);
     show(out->allowed, topology->allowed);
@@ -349,6 +474,121 @@ done:
     hwloc_bitmap_free(sets.wanted);
     hwloc_bitmap_free(sets.before);
     hwloc_bitmap_free(sets.obtained);
+    return st;
+}
+
+/* A thread's memory policy. */
+typedef struct policy {
+    hwloc_bitmap_t nodes;
+    hwloc_membind_policy_t kind;
+} policy;
+
+#define MEMORY_FLAGS (HWLOC_MEMBIND_THREAD | HWLOC_MEMBIND_BYNODESET)
+
+/* The sets of one binding of memory. */
+typedef struct memory_sets {
+    hwloc_bitmap_t requested, wanted, allowed;
+    policy before, now;
+} memory_sets;
+
+/* Returns errno, 0 when it worked. */
+static int read_policy(const tpw_topology *topology, policy *out)
+{
+    return hwloc_get_membind(topology->hwloc, out->nodes, &out->kind, MEMORY_FLAGS) == 0 ? 0 : errno;
+}
+
+static void put_policy_back(const tpw_topology *topology, const policy *before)
+{
+    /* the kernel's default is read as first touch, and writing that would make it a policy of its own */
+    bool plain = before->kind == HWLOC_MEMBIND_FIRSTTOUCH || before->kind == HWLOC_MEMBIND_DEFAULT;
+    (void)hwloc_set_membind(topology->hwloc, before->nodes, plain ? HWLOC_MEMBIND_DEFAULT : before->kind, MEMORY_FLAGS);
+}
+
+/* Sets what is wanted and reads back. Returns errno of what failed, 0 if nothing did. */
+static int set_policy(const tpw_topology *topology, memory_sets *sets, tpw_bind_mode mode, tpw_memory_binding *out)
+{
+    int failed = read_policy(topology, &sets->before);
+    if (failed != 0)
+        return failed;
+    if (mode == TPW_BIND_AUTO && sets->before.kind == HWLOC_MEMBIND_BIND)
+        (void)hwloc_bitmap_and(sets->wanted, sets->wanted, sets->before.nodes);
+    if (mode != TPW_BIND_NONE && !hwloc_bitmap_iszero(sets->wanted) &&
+        hwloc_set_membind(topology->hwloc, sets->wanted, HWLOC_MEMBIND_BIND,
+                          MEMORY_FLAGS | (mode == TPW_BIND_STRICT ? HWLOC_MEMBIND_STRICT : 0)) != 0)
+        failed = errno;
+    int unread = read_policy(topology, &sets->now);
+    if (unread != 0)
+        return unread;
+    show(out->obtained, sets->now.nodes);
+    out->bound = sets->now.kind == HWLOC_MEMBIND_BIND;
+    out->changed = sets->now.kind != sets->before.kind || !hwloc_bitmap_isequal(sets->now.nodes, sets->before.nodes);
+    return failed;
+}
+
+/* Acts on this system. STRICT leaves the thread as it was when it returns an error. */
+static tpw_status act_on_memory(const tpw_topology *topology, memory_sets *sets, tpw_bind_mode mode,
+                                tpw_memory_binding *out, tpw_error *err)
+{
+    bool strict = mode == TPW_BIND_STRICT;
+    if (strict && hwloc_bitmap_iszero(sets->requested))
+        return tpw_fail(err, TPW_ERR_RESOURCE, "cannot bind memory: no allowed memory node is known to be near");
+    if (strict && !hwloc_bitmap_isincluded(sets->requested, sets->allowed))
+        return tpw_fail(err, TPW_ERR_RESOURCE, "cannot bind to memory nodes %s: this process may use %s only",
+                        out->requested, out->allowed);
+    int failed = set_policy(topology, sets, mode, out);
+    bool had = failed == 0 && out->bound && hwloc_bitmap_isequal(sets->requested, sets->now.nodes);
+    if (had || mode == TPW_BIND_NONE)
+        return TPW_OK;
+    const char *why = failed != 0                            ? strerror(failed)
+                      : hwloc_bitmap_iszero(sets->requested) ? "no allowed memory node is known to be near"
+                      : hwloc_bitmap_iszero(sets->wanted)    ? "outside of what this process may use"
+                                                             : "only a part may be used";
+    (void)snprintf(out->reason, sizeof out->reason, "%s", why);
+    if (!strict)
+        return TPW_OK;
+    put_policy_back(topology, &sets->before);
+    return tpw_fail(err, TPW_ERR_RESOURCE, "asked to bind to memory nodes %s but obtained %s: %s", out->requested,
+                    out->obtained[0] != '\0' ? out->obtained : "none", why);
+}
+
+tpw_status tpw_bind_memory(const tpw_topology *topology, const char *nodes, tpw_bind_mode mode, tpw_memory_binding *out,
+                           tpw_error *err)
+{
+    if (topology == NULL || nodes == NULL || out == NULL)
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "tpw_bind_memory: topology, nodes or out is NULL");
+    if (!topology->this_system && mode != TPW_BIND_NONE)
+        return tpw_fail(err, TPW_ERR_UNSUPPORTED,
+                        "the topology describes another machine: memory of this one cannot be bound by it");
+    memset(out, 0, sizeof *out);
+    memory_sets sets = {hwloc_bitmap_alloc(),
+                        hwloc_bitmap_alloc(),
+                        hwloc_bitmap_dup(hwloc_topology_get_topology_nodeset(topology->hwloc)),
+                        {hwloc_bitmap_alloc(), HWLOC_MEMBIND_DEFAULT},
+                        {hwloc_bitmap_alloc(), HWLOC_MEMBIND_DEFAULT}};
+    hwloc_const_bitmap_t allowed = hwloc_topology_get_allowed_nodeset(topology->hwloc);
+    tpw_status st = TPW_OK;
+    if (sets.requested == NULL || sets.wanted == NULL || sets.allowed == NULL || sets.before.nodes == NULL ||
+        sets.now.nodes == NULL) {
+        st = no_memory(err);
+        goto done;
+    }
+    if (nodes[0] != '\0')
+        TPW_TRY_GOTO(st, parse_list(nodes, "memory nodes", sets.requested, err), done);
+    if (allowed != NULL)
+        (void)hwloc_bitmap_and(sets.allowed, sets.allowed, allowed);
+    (void)hwloc_bitmap_and(sets.wanted, sets.requested, sets.allowed);
+    show(out->requested, sets.requested);
+    show(out->allowed, sets.allowed);
+    if (topology->this_system)
+        st = act_on_memory(topology, &sets, mode, out, err);
+    else /* no thread runs there; what a rank of that machine could use is the best that can be said */
+        show(out->obtained, sets.allowed);
+done:
+    hwloc_bitmap_free(sets.requested);
+    hwloc_bitmap_free(sets.wanted);
+    hwloc_bitmap_free(sets.allowed);
+    hwloc_bitmap_free(sets.before.nodes);
+    hwloc_bitmap_free(sets.now.nodes);
     return st;
 }
 
