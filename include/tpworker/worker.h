@@ -27,6 +27,13 @@ typedef enum tpw_compute {
     TPW_COMPUTE_F32   /* activations and KV are FP32 */
 } tpw_compute;
 
+/* Where the model runs. */
+typedef enum tpw_backend {
+    TPW_BACKEND_HOST, /* this machine's processors: the reference, and the default of the library */
+    TPW_BACKEND_CUDA, /* one NVIDIA GPU a rank; compute BF16 only */
+    TPW_BACKEND_AUTO /* GPUs if every rank gets one of its own and compute is BF16, else the host; the same on all ranks */
+} tpw_backend;
+
 typedef enum tpw_binding_mode { TPW_BINDING_NONE, TPW_BINDING_AUTO, TPW_BINDING_STRICT } tpw_binding_mode;
 
 /* One finished log line of level 0 error, 1 warning, 2 information, 3 debug. Called from within worker calls. */
@@ -98,12 +105,13 @@ typedef struct tpw_options {
     tpw_progress_function *progress; /* NULL: none */
     void *progress_data;
     bool weight_digests; /* load also digests every tensor: about 2 ns an element, see tpw_worker_weight_digests */
+    tpw_backend backend; /* default HOST */
 } tpw_options;
 
 #define TPW_OPTIONS_INIT                                                                                               \
     {                                                                                                                  \
         sizeof(tpw_options), NULL, NULL, 0, 0, TPW_COMPUTE_BF16, 8, 256, 256, 64, 0, 0, 0, NULL, NULL, TPW_CHECK_STEP, \
-            64, NULL, NULL, 1, 30000, NULL, TPW_BINDING_NONE, NULL, NULL, 1, NULL, NULL, false                         \
+            64, NULL, NULL, 1, 30000, NULL, TPW_BINDING_NONE, NULL, NULL, 1, NULL, NULL, false, TPW_BACKEND_HOST       \
     }
 TPW_API void tpw_options_init(tpw_options *options);
 

@@ -1,7 +1,19 @@
 /* Digest keys and the digest of a strided block. SPDX-License-Identifier: Apache-2.0 */
 #include "base/digest.h"
 
-#include <string.h>
+#include "base/digest_rows.h"
+
+#if !TPW_DIGEST_X86
+tpw_digest_row_fn *tpw_digest_row_avx2(void)
+{
+    return NULL;
+}
+
+tpw_digest_row_fn *tpw_digest_row_avx512(void)
+{
+    return NULL;
+}
+#endif
 
 uint64_t tpw_digest_key(const char *name)
 {
@@ -11,75 +23,31 @@ uint64_t tpw_digest_key(const char *name)
     return tpw_digest_fin(hash);
 }
 
-/* One function a size, so that each loop is a plain one: three multiplications an element and no branch. `place` is
- * key + i * STEP, kept by addition. Elements may be unaligned. */
-static uint64_t row8(uint64_t place, const unsigned char *at, int64_t n)
+/* Asking the CPU is a look at what the runtime noted at start: nothing is worth keeping here. */
+static tpw_digest_row_fn *best_row(void)
 {
-    uint64_t sum = 0;
-    for (int64_t i = 0; i < n; i++, place += TPW_DIGEST_STEP)
-        sum += tpw_digest_fin(place ^ at[i]);
-    return sum;
-}
-
-static uint64_t row16(uint64_t place, const unsigned char *at, int64_t n)
-{
-    uint64_t sum = 0;
-    for (int64_t i = 0; i < n; i++, place += TPW_DIGEST_STEP) {
-        uint16_t bits;
-        memcpy(&bits, at + i * 2, sizeof bits);
-        sum += tpw_digest_fin(place ^ bits);
-    }
-    return sum;
-}
-
-static uint64_t row32(uint64_t place, const unsigned char *at, int64_t n)
-{
-    uint64_t sum = 0;
-    for (int64_t i = 0; i < n; i++, place += TPW_DIGEST_STEP) {
-        uint32_t bits;
-        memcpy(&bits, at + i * 4, sizeof bits);
-        sum += tpw_digest_fin(place ^ bits);
-    }
-    return sum;
-}
-
-static uint64_t row64(uint64_t place, const unsigned char *at, int64_t n)
-{
-    uint64_t sum = 0;
-    for (int64_t i = 0; i < n; i++, place += TPW_DIGEST_STEP) {
-        uint64_t bits;
-        memcpy(&bits, at + i * 8, sizeof bits);
-        sum += tpw_digest_fin(place ^ bits);
-    }
-    return sum;
+    tpw_digest_row_fn *row = tpw_digest_row_avx512();
+    if (row == NULL)
+        row = tpw_digest_row_avx2();
+    return row != NULL ? row : tpw_digest_row_baseline();
 }
 
 uint64_t tpw_digest_block(uint64_t key, const void *data, tpw_dtype dtype, int64_t rows, int64_t cols, int64_t stride,
                           uint64_t index0, uint64_t index_stride)
 {
-    int64_t size = (int64_t)tpw_dtype_size(dtype);
-    uint64_t sum = 0;
-    if (cols <= 0)
+    size_t size = tpw_dtype_size(dtype);
+    uint64_t step = TPW_DIGEST_STEP, sum = 0;
+    tpw_digest_row_fn *row = best_row();
+    if (rows <= 0 || cols <= 0)
         return 0;
-    for (int64_t r = 0; r < rows; r++) {
-        const unsigned char *at = (const unsigned char *)data + r * stride * size;
-        uint64_t place = key + (index0 + (uint64_t)r * index_stride) * TPW_DIGEST_STEP;
-        switch (size) {
-        case 1:
-            sum += row8(place, at, cols);
-            break;
-        case 2:
-            sum += row16(place, at, cols);
-            break;
-        case 4:
-            sum += row32(place, at, cols);
-            break;
-        case 8:
-            sum += row64(place, at, cols);
-            break;
-        default: /* not a dtype: nothing that could be read */
-            return 0;
-        }
+    /* rows without gaps are one row, and so is a column without gaps: its indices are just further apart */
+    if (stride == cols && (index_stride == (uint64_t)cols || cols == 1)) {
+        step = cols == 1 ? index_stride * TPW_DIGEST_STEP : step;
+        cols *= rows;
+        rows = 1;
     }
+    for (int64_t r = 0; r < rows; r++)
+        sum += row(key + (index0 + (uint64_t)r * index_stride) * TPW_DIGEST_STEP, step,
+                   (const unsigned char *)data + r * stride * (int64_t)size, size, cols);
     return sum;
 }

@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/jsonl.h"
 #include "cli/summary.h"
@@ -67,17 +68,78 @@ tpw_status tpw_bench_evaluate(const tpw_bench_cell *cell, tpw_bench_row *out, tp
     return TPW_OK;
 }
 
-void tpw_bench_compare(tpw_bench_reference *reference, tpw_bench_cell *cell, const uint64_t *digests)
+/* Holds a value of sequence `i` against the first there was. True when there was one. */
+static bool hold(tpw_bench_known *known, int32_t i, uint64_t value, bool *other)
 {
-    cell->digest = digests[0];
-    for (int32_t i = 0; i < cell->batch; i++) {
-        if (i == reference->known) {
-            reference->digests[reference->known++] = digests[i];
-            continue;
-        }
-        cell->compared++;
-        cell->different += digests[i] != reference->digests[i];
+    if (i == known->known) {
+        known->values[known->known++] = value;
+        return false;
     }
+    *other = *other || value != known->values[i];
+    return true;
+}
+
+void tpw_bench_compare(tpw_bench_reference *reference, tpw_bench_cell *cell, const uint64_t *tokens,
+                       const uint64_t *digests)
+{
+    cell->digest = cell->digested ? digests[0] : 0;
+    for (int32_t i = 0; i < cell->batch; i++) {
+        bool other = false;
+        bool held = hold(&reference->tokens, i, tokens[i], &other);
+        if (cell->digested)
+            held = hold(&reference->digests, i, digests[i], &other) || held;
+        cell->compared += held;
+        cell->different += other;
+    }
+}
+
+/* The first cell that the cost of `cell` is measured against: without checks, of the same K and batch. */
+static const tpw_bench_cell *find_free(const tpw_bench_cell *cells, int32_t count, const tpw_bench_cell *cell)
+{
+    for (int32_t i = 0; i < count; i++)
+        if (!cells[i].digested && cells[i].k == cell->k && cells[i].batch == cell->batch)
+            return &cells[i];
+    return NULL;
+}
+
+static double step_ns(const tpw_bench_sample *s)
+{
+    return tpw_share(s->decode_ns, s->decode_steps);
+}
+
+/* The median over the runs of two cells; false when no run of either has decode steps. */
+static bool cell_cost(const tpw_bench_cell *without, const tpw_bench_cell *with, double *room, double *out)
+{
+    size_t n = 0;
+    for (int32_t i = 0; i < with->count && i < without->count; i++)
+        if (step_ns(&without->samples[i]) > 0 && step_ns(&with->samples[i]) > 0)
+            room[n++] = step_ns(&with->samples[i]) / step_ns(&without->samples[i]) - 1;
+    *out = tpw_bench_median(room, n);
+    return n > 0;
+}
+
+tpw_status tpw_bench_compare_cost(const tpw_bench_cell *cells, int32_t count, const char *check, tpw_bench_cost *out,
+                                  tpw_error *err)
+{
+    size_t runs = 1;
+    *out = (tpw_bench_cost){0};
+    for (int32_t i = 0; i < count; i++)
+        runs = (size_t)cells[i].count > runs ? (size_t)cells[i].count : runs;
+    double *room = malloc(((size_t)count + runs) * sizeof *room);
+    if (!room)
+        return tpw_fail(err, TPW_ERR_MEMORY, "no memory for the cost of %d cells", count);
+    double *costs = room + runs;
+    for (int32_t i = 0; i < count; i++) {
+        const tpw_bench_cell *without = find_free(cells, count, &cells[i]);
+        if (without && cells[i].digested && strcmp(cells[i].check, check) == 0 &&
+            cell_cost(without, &cells[i], room, &costs[out->cells]))
+            out->cells++;
+    }
+    out->median = tpw_bench_median(costs, (size_t)out->cells);
+    out->least = out->cells > 0 ? costs[0] : 0;
+    out->most = out->cells > 0 ? costs[out->cells - 1] : 0;
+    free(room);
+    return TPW_OK;
 }
 
 int tpw_bench_cpus(const char *mask)
@@ -108,18 +170,21 @@ int tpw_bench_cpus(const char *mask)
 
 void tpw_bench_title(tpw_sink *sink)
 {
-    tpw_sink_printf(sink, "  K  batch    tokens/s  slowest  fastest  ms/step  tokens/step  accepted  prefill tokens/s  "
-                          "digest of the first\n");
+    tpw_sink_printf(sink, "  K  batch  check         tokens/s  slowest  fastest  ms/step  tokens/step  accepted  "
+                          "prefill tokens/s  digest of the first\n");
 }
 
 void tpw_bench_line(tpw_sink *sink, const tpw_bench_cell *cell, const tpw_bench_row *row)
 {
     char accepted[16] = "-";
+    char digest[24] = "-";
     if (cell->k > 0)
         snprintf(accepted, sizeof accepted, "%.1f %%", 100 * row->acceptance);
-    tpw_sink_printf(sink, "%3d  %5d  %10.1f  %7.1f  %7.1f  %7.3f  %11.2f  %8s  %16.1f  %016llx%s\n", cell->k,
-                    cell->batch, row->tokens_per_second, row->slowest, row->fastest, row->ms_per_step,
-                    row->tokens_per_step, accepted, row->prefill_tokens_per_second, (unsigned long long)cell->digest,
+    if (cell->digested)
+        snprintf(digest, sizeof digest, "%016llx", (unsigned long long)cell->digest);
+    tpw_sink_printf(sink, "%3d  %5d  %-10s  %10.1f  %7.1f  %7.1f  %7.3f  %11.2f  %8s  %16.1f  %-16s%s\n", cell->k,
+                    cell->batch, cell->check, row->tokens_per_second, row->slowest, row->fastest, row->ms_per_step,
+                    row->tokens_per_step, accepted, row->prefill_tokens_per_second, digest,
                     cell->different > 0 ? "  DIFFERS" : "");
 }
 
@@ -128,11 +193,25 @@ void tpw_bench_json(tpw_sink *sink, const tpw_bench_cell *cell, const tpw_bench_
     if (sink->fd < 0)
         return;
     tpw_jsonl_push(sink,
-                   json_pack("{s:s, s:i, s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:I, s:I}", "type",
-                             "cell", "schema", TPW_JSONL_SCHEMA, "k", cell->k, "batch", cell->batch, "runs",
-                             cell->count, "decode_tokens_per_second", row->tokens_per_second, "slowest", row->slowest,
-                             "fastest", row->fastest, "ms_per_step", row->ms_per_step, "tokens_per_step",
-                             row->tokens_per_step, "acceptance", row->acceptance, "prefill_tokens_per_second",
-                             row->prefill_tokens_per_second, "digest", tpw_json_hex(cell->digest), "compared",
+                   json_pack("{s:s, s:i, s:i, s:i, s:s, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:o, s:I, s:I}", "type",
+                             "cell", "schema", TPW_JSONL_SCHEMA, "k", cell->k, "batch", cell->batch, "check",
+                             cell->check, "runs", cell->count, "decode_tokens_per_second", row->tokens_per_second,
+                             "slowest", row->slowest, "fastest", row->fastest, "ms_per_step", row->ms_per_step,
+                             "tokens_per_step", row->tokens_per_step, "acceptance", row->acceptance,
+                             "prefill_tokens_per_second", row->prefill_tokens_per_second, "digest",
+                             cell->digested ? tpw_json_hex(cell->digest) : json_null(), "compared",
                              (json_int_t)cell->compared, "different", (json_int_t)cell->different));
+}
+
+void tpw_bench_say_cost(tpw_sink *people, tpw_sink *json, const char *check, const tpw_bench_cost *cost)
+{
+    if (cost->cells == 0)
+        return;
+    tpw_sink_printf(people, "checks   %s costs %.1f %% of decode (median over %d cell%s; from %.1f %% to %.1f %%)\n",
+                    check, 100 * cost->median, cost->cells, cost->cells == 1 ? "" : "s", 100 * cost->least,
+                    100 * cost->most);
+    if (json->fd >= 0)
+        tpw_jsonl_push(json, json_pack("{s:s, s:i, s:s, s:i, s:f, s:f, s:f}", "type", "cost", "schema",
+                                       TPW_JSONL_SCHEMA, "check", check, "cells", cost->cells, "median", cost->median,
+                                       "least", cost->least, "most", cost->most));
 }

@@ -1,18 +1,20 @@
-/* Measures every K and batch in turn: a worker for each K stays loaded, and the repeats go round all cells, so that noise
- * hits all of them alike. SPDX-License-Identifier: Apache-2.0 */
+/* Measures every K, batch and check in turn: a worker for each K and check stays loaded, and the repeats go round all cells, so
+ * that noise hits all of them alike. SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cmd_bench.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/digest.h"
 #include "cli/bench.h"
 #include "cli/exit.h"
 #include "cli/jsonl.h"
 #include "cli/output.h"
 #include "cli/trial.h"
 
-#define CELLS_MAX   (TPW_INTS_MAX * TPW_INTS_MAX)
+#define WORKERS_MAX (TPW_INTS_MAX * TPW_CHECKS_MAX)
+#define CELLS_MAX   (WORKERS_MAX * TPW_INTS_MAX)
 #define WARM_TOKENS 4 /* of a run before the first one, which touches all memory */
 
 /* All that a bench holds. What is rank 0's is empty elsewhere. */
@@ -20,15 +22,18 @@ typedef struct bench {
     tpw_session session;
     const tpw_values *values;
     tpw_outcome *out;
-    tpw_ints k;                        /* those that the model can do */
-    tpw_worker *workers[TPW_INTS_MAX]; /* one for each K, with room for the largest batch */
+    tpw_ints k; /* those that the model can do */
+    tpw_check_modes checks;
+    tpw_worker *workers[WORKERS_MAX]; /* [k.count, checks.count], with room for the largest batch */
     tpw_model_info info;
-    tpw_bench_cell cells[CELLS_MAX]; /* K outermost */
+    tpw_bench_cell
+        cells[CELLS_MAX]; /* [k.count, batch.count, checks.count]: what is to be compared lies side by side */
     int count;
     int32_t batch_max;
     /* rank 0 */
     int32_t *ids;      /* [batch_max, prompt_tokens] */
-    uint64_t *digests; /* [batch_max]: of the run being made */
+    uint64_t *tokens;  /* [batch_max]: digests of the output tokens of the run being made */
+    uint64_t *digests; /* [batch_max]: and of all its scopes */
     tpw_bench_reference reference;
     tpw_request *requests; /* [batch_max] */
     int runs;
@@ -66,25 +71,43 @@ static tpw_status choose_k(bench *b, tpw_error *err)
 static tpw_status make_cells(bench *b, tpw_error *err)
 {
     const tpw_ints *batch = &b->values->batch;
-    for (int k = 0; k < b->k.count; k++) {
-        for (int i = 0; i < batch->count; i++) {
-            tpw_bench_cell *cell = &b->cells[b->count++];
-            *cell = (tpw_bench_cell){.k = (int32_t)b->k.data[k], .batch = (int32_t)batch->data[i]};
-            cell->samples = calloc((size_t)b->values->repeat, sizeof *cell->samples);
-            if (!cell->samples)
-                return no_memory(err);
-        }
+    int rows = b->k.count * batch->count;
+    for (int i = 0; i < rows * b->checks.count; i++) {
+        int row = i / b->checks.count;
+        const tpw_check_mode *check = &b->checks.data[i % b->checks.count];
+        tpw_bench_cell *cell = &b->cells[b->count++];
+        *cell = (tpw_bench_cell){.k = (int32_t)b->k.data[row / batch->count],
+                                 .batch = (int32_t)batch->data[row % batch->count],
+                                 .check = check->name,
+                                 .digested = check->check != TPW_CHECK_OFF};
+        cell->samples = calloc((size_t)b->values->repeat, sizeof *cell->samples);
+        if (!cell->samples)
+            return no_memory(err);
     }
     return TPW_OK;
+}
+
+static int worker_count(const bench *b)
+{
+    return b->k.count * b->checks.count;
+}
+
+/* The worker of a cell. */
+static tpw_worker *worker_of(const bench *b, int cell)
+{
+    int k = cell / (b->values->batch.count * b->checks.count);
+    return b->workers[k * b->checks.count + cell % b->checks.count];
 }
 
 static tpw_status load(bench *b, tpw_error *err)
 {
     int64_t context = last_position(b->values);
-    for (int i = 0; i < b->k.count; i++) {
+    for (int i = 0; i < worker_count(b); i++) {
         tpw_options options;
         tpw_session_options(&b->session, &options);
-        options.draft_max = (int32_t)b->k.data[i];
+        options.draft_max = (int32_t)b->k.data[i / b->checks.count];
+        options.check = b->checks.data[i % b->checks.count].check;
+        options.check_every = b->checks.data[i % b->checks.count].every;
         options.sequences_max = b->batch_max;
         if (b->values->context == 0)
             options.context_max = (int32_t)context;
@@ -99,10 +122,14 @@ static tpw_status fill_prompts(bench *b, tpw_error *err)
     size_t most = (size_t)b->batch_max;
     TPW_TRY(
         tpw_trial_prompts(&b->session, b->info.vocab, b->batch_max, (int32_t)b->values->prompt_tokens, &b->ids, err));
+    b->tokens = calloc(most, sizeof *b->tokens);
     b->digests = calloc(most, sizeof *b->digests);
     b->requests = calloc(most, sizeof *b->requests);
-    b->reference.digests = calloc(most, sizeof *b->reference.digests);
-    return b->digests && b->requests && b->reference.digests ? TPW_OK : no_memory(err);
+    b->reference.tokens.values = calloc(most, sizeof *b->tokens);
+    b->reference.digests.values = calloc(most, sizeof *b->digests);
+    return b->tokens && b->digests && b->requests && b->reference.tokens.values && b->reference.digests.values
+               ? TPW_OK
+               : no_memory(err);
 }
 
 static void say_head(bench *b)
@@ -148,8 +175,9 @@ static void say_progress(void *data, const tpw_trial *t)
     const running *r = data;
     bench *b = r->bench;
     if (!b->values->quiet)
-        tpw_progress_say(&b->session.progress, "bench, run %d of %d: K = %d, batch %d, %zu of %d sequences finished",
-                         b->runs + 1, b->count * (int)b->values->repeat, r->cell->k, t->count, t->results.finished,
+        tpw_progress_say(&b->session.progress,
+                         "bench, run %d of %d: K = %d, batch %d, check %s, %zu of %d sequences finished", b->runs + 1,
+                         b->count * (int)b->values->repeat, r->cell->k, t->count, r->cell->check, t->results.finished,
                          t->count);
 }
 
@@ -180,26 +208,25 @@ static tpw_status run_cell(bench *b, tpw_worker *worker, const tpw_bench_cell *c
         if (st == TPW_ERR_STOPPED)
             (void)tpw_fail(err, st, "stopped by %s in run %d of %d", tpw_session_signal_name(), b->runs + 1,
                            b->count * (int)b->values->repeat);
-        for (int32_t i = 0; st == TPW_OK && b->out->rank == 0 && i < batch; i++)
-            b->digests[i] = tpw_result_digest(&t.results.data[i]);
+        for (int32_t i = 0; st == TPW_OK && b->out->rank == 0 && i < batch; i++) {
+            const tpw_result *r = &t.results.data[i];
+            b->tokens[i] = tpw_digest_block(tpw_digest_key("output"), r->ids, TPW_I32, 1, r->count, 0, 0, 0);
+            b->digests[i] = tpw_result_digest(r);
+        }
         st = tpw_session_agree(&b->session, st, err);
     }
     tpw_trial_fini(&t);
     return st;
 }
 
-static tpw_worker *worker_of(const bench *b, int cell)
-{
-    return b->workers[cell / b->values->batch.count];
-}
-
 static tpw_status measure(bench *b, tpw_error *err)
 {
     int32_t tokens = (int32_t)b->values->max_tokens;
-    for (int i = 0; i < b->count; i += b->values->batch.count) {
+    for (int i = 0; i < b->count; i++) {
         tpw_bench_sample ignored = {0};
         int32_t few = tokens < WARM_TOKENS ? tokens : WARM_TOKENS;
-        TPW_TRY(run_cell(b, worker_of(b, i), &b->cells[i], 1, few, &ignored, err));
+        if (i / b->checks.count % b->values->batch.count == 0) /* the first cell of its worker */
+            TPW_TRY(run_cell(b, worker_of(b, i), &b->cells[i], 1, few, &ignored, err));
     }
     for (int64_t repeat = 0; repeat < b->values->repeat; repeat++) {
         for (int i = 0; i < b->count; i++) {
@@ -209,7 +236,7 @@ static tpw_status measure(bench *b, tpw_error *err)
             cell->samples[cell->count++] = sample;
             b->runs++;
             if (b->out->rank == 0)
-                tpw_bench_compare(&b->reference, cell, b->digests);
+                tpw_bench_compare(&b->reference, cell, b->tokens, b->digests);
         }
     }
     return TPW_OK;
@@ -224,10 +251,27 @@ static tpw_status verdict(const bench *b, int64_t *compared, tpw_error *err)
     for (int i = 0; i < b->count; i++)
         if (b->cells[i].different > 0)
             return tpw_fail(err, TPW_ERR_DIVERGED,
-                            "K = %d, batch %d: %lld of %lld sequences have another digest than in the first run that "
-                            "had them",
-                            b->cells[i].k, b->cells[i].batch, (long long)b->cells[i].different,
+                            "K = %d, batch %d, check %s: %lld of %lld sequences have other tokens or another digest "
+                            "than in the first run that had them",
+                            b->cells[i].k, b->cells[i].batch, b->cells[i].check, (long long)b->cells[i].different,
                             (long long)b->cells[i].compared);
+    return TPW_OK;
+}
+
+/* Rank 0: what each check costs, where cells without any were measured, too. */
+static tpw_status report_costs(const bench *b, tpw_error *err)
+{
+    for (int i = 0; i < b->checks.count; i++) {
+        const char *check = b->checks.data[i].name;
+        tpw_bench_cost cost;
+        bool again = false;
+        for (int j = 0; j < i; j++)
+            again = again || strcmp(check, b->checks.data[j].name) == 0;
+        if (again)
+            continue;
+        TPW_TRY(tpw_bench_compare_cost(b->cells, b->count, check, &cost, err));
+        tpw_bench_say_cost(&b->out->people, &b->out->json, check, &cost);
+    }
     return TPW_OK;
 }
 
@@ -257,6 +301,7 @@ static tpw_status report(bench *b, tpw_status st, tpw_error *err)
     else
         tpw_sink_printf(people, "digests  %s (%lld sequences compared)\n",
                         agreed == TPW_OK ? "all cells agree" : "CELLS DIFFER", (long long)compared);
+    TPW_TRY(report_costs(b, err));
     if (st == TPW_OK && agreed != TPW_OK) {
         *err = own;
         st = agreed;
@@ -273,7 +318,7 @@ static tpw_status report(bench *b, tpw_status st, tpw_error *err)
 static tpw_status finalize(bench *b, tpw_error *err)
 {
     b->out->broken = true;
-    for (int i = 0; i < b->k.count; i++)
+    for (int i = 0; i < worker_count(b); i++)
         TPW_TRY(tpw_worker_finalize(b->workers[i], err));
     b->out->broken = false;
     return TPW_OK;
@@ -283,6 +328,7 @@ static tpw_status together(bench *b, tpw_error *err)
 {
     bool leader = b->out->rank == 0;
     b->batch_max = (int32_t)tpw_ints_max(&b->values->batch);
+    TPW_TRY(tpw_values_checks(b->values, &b->checks, err)); /* was checked with the settings, the same on all ranks */
     TPW_TRY(tpw_session_agree(&b->session, tpw_session_prepare(&b->session, err), err));
     TPW_TRY(choose_k(b, err));
     TPW_TRY(tpw_session_agree(&b->session, make_cells(b, err), err));
@@ -298,14 +344,16 @@ static tpw_status together(bench *b, tpw_error *err)
 
 static void fini(bench *b)
 {
-    for (int i = 0; i < b->k.count; i++)
+    for (int i = 0; i < worker_count(b); i++)
         tpw_worker_destroy(b->workers[i]);
     for (int i = 0; i < b->count; i++)
         free(b->cells[i].samples);
     free(b->ids);
+    free(b->tokens);
     free(b->digests);
     free(b->requests);
-    free(b->reference.digests);
+    free(b->reference.tokens.values);
+    free(b->reference.digests.values);
     tpw_session_close(&b->session);
 }
 

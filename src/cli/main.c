@@ -10,7 +10,9 @@
 
 #include "cli/cmd_bench.h"
 #include "cli/cmd_diff.h"
+#include "cli/cmd_doctor.h"
 #include "cli/cmd_inspect.h"
+#include "cli/cmd_plan.h"
 #include "cli/cmd_probe.h"
 #include "cli/cmd_run.h"
 #include "cli/cmd_verify.h"
@@ -22,6 +24,8 @@
 
 /* A launcher ends all ranks about a second after the first left with an error; the others need a part of it to report. */
 #define GRACE_NS 500000000L
+
+#define MULTICAST "NCCL_NVLS_ENABLE"
 
 static const char *get_environment(const char *name)
 {
@@ -101,6 +105,8 @@ static void dispatch(const tpw_command *command, tpw_outcome *outcome)
         tpw_cmd_probe(values, outcome);
     else if (command->action == TPW_ACTION_VERIFY)
         tpw_cmd_verify(values, outcome);
+    else if (command->action == TPW_ACTION_DOCTOR)
+        tpw_cmd_doctor(values, outcome);
     else
         tpw_cmd_run(values, outcome);
 }
@@ -147,12 +153,16 @@ static int inspect(int argc, char **argv)
 }
 
 /* Without MPI. Of several ranks one does it. */
-static int diff(const tpw_command *command, bool speaks)
+static int alone(const tpw_command *command, bool speaks)
 {
     tpw_error err;
+    tpw_status st;
     if (!speaks)
         return 0;
-    tpw_status st = tpw_cmd_diff(&command->values, command->words[0], command->words[1], &err);
+    if (command->action == TPW_ACTION_PLAN)
+        st = tpw_cmd_plan(&command->values, &err);
+    else
+        st = tpw_cmd_diff(&command->values, command->words[0], command->words[1], &err);
     if (st != TPW_OK)
         complain(err.text);
     return tpw_exit_code(st);
@@ -169,6 +179,34 @@ static void complain_of_words(bool speaks, tpw_error *err)
     complain(err->text);
 }
 
+/* NVLink multicast sums in no fixed order. NCCL reads the variable when it is first used, and the library does not touch the
+ * environment of its host: so this is done here, and early. What somebody switched on is not overruled in silence. */
+static tpw_status keep_multicast_off(tpw_error *err)
+{
+#if TPW_HAVE_CUDA
+    const char *text = getenv(MULTICAST);
+    if (text && text[0] != '\0' && strcmp(text, "0") != 0)
+        return tpw_fail(err, TPW_ERR_RESOURCE,
+                        MULTICAST "=%.40s is set, and NVLink multicast does not sum in a fixed order: unset it", text);
+    if (setenv(MULTICAST, "0", 1) != 0)
+        return tpw_fail(err, TPW_ERR_MEMORY, "no memory for " MULTICAST "=0");
+#else
+    (void)err;
+#endif
+    return TPW_OK;
+}
+
+/* What a rank does before MPI begins, and the job. */
+static int begin(const tpw_command *command, bool speaks)
+{
+    tpw_error err;
+    tpw_status st = keep_multicast_off(&err);
+    if (st == TPW_OK)
+        return run(command, speaks);
+    complain_of_words(speaks, &err);
+    return tpw_exit_code(st);
+}
+
 int main(int argc, char **argv)
 {
     keep_streams();
@@ -182,10 +220,10 @@ int main(int argc, char **argv)
     if (st != TPW_OK) {
         complain_of_words(speaks, &err);
         code = tpw_exit_code(st);
-    } else if (command.action == TPW_ACTION_DIFF) {
-        code = diff(&command, speaks);
+    } else if (command.action == TPW_ACTION_DIFF || command.action == TPW_ACTION_PLAN) {
+        code = alone(&command, speaks);
     } else if (command.action < TPW_ACTION_DIFF) {
-        code = run(&command, speaks);
+        code = begin(&command, speaks);
     } else {
         code = speaks ? print_and_leave(&command) : 0;
     }

@@ -26,18 +26,26 @@ typedef struct command_word {
     const char *name;
     tpw_action action;
     const char *words; /* what it takes beside flags, for messages; NULL: nothing */
-    int word_count;
+    int word_count;    /* at most */
+    int words_needed;
 } command_word;
 
 static const command_word verbs[] = {
-    {"run", TPW_ACTION_RUN, NULL, 0},       {"bench", TPW_ACTION_BENCH, NULL, 0}, {"probe", TPW_ACTION_PROBE, NULL, 0},
-    {"verify", TPW_ACTION_VERIFY, NULL, 0}, {"diff", TPW_ACTION_DIFF, "A B", 2},
+    {"run", TPW_ACTION_RUN, NULL, 0, 0},
+    {"bench", TPW_ACTION_BENCH, NULL, 0, 0},
+    {"probe", TPW_ACTION_PROBE, NULL, 0, 0},
+    {"verify", TPW_ACTION_VERIFY, NULL, 0, 0},
+    {"doctor", TPW_ACTION_DOCTOR, NULL, 0, 0},
+    {"diff", TPW_ACTION_DIFF, "A B", 2, 2},
+    {"plan", TPW_ACTION_PLAN, "one CHECKPOINT", 1, 0},
 };
 #define VERB_COUNT  (sizeof verbs / sizeof verbs[0])
-#define VERBS_SHOWN "inspect, run, bench, probe, verify and diff"
+#define VERBS_SHOWN "doctor, inspect, plan, run, bench, probe, verify and diff"
 
 #define USES(action) (1u << (action))
 #define LOADS        (USES(TPW_ACTION_RUN) | USES(TPW_ACTION_BENCH) | USES(TPW_ACTION_PROBE) | USES(TPW_ACTION_VERIFY))
+#define PLANS        USES(TPW_ACTION_PLAN)
+#define DOCTORS      USES(TPW_ACTION_DOCTOR)
 
 /* One flag as it was given; its text is argv's. */
 typedef struct given {
@@ -69,6 +77,7 @@ static const char *const group_titles[] = {
     [TPW_GROUP_TEXT] = "Text:",
     [TPW_GROUP_WORKER] = "Worker (the same on all ranks):",
     [TPW_GROUP_BENCH] = "Measuring (bench, probe):",
+    [TPW_GROUP_PLAN] = "Planning (plan):",
     [TPW_GROUP_EXACT] = "Exactness (run, probe, verify):",
     [TPW_GROUP_OUTPUT] = "Output:",
     [TPW_GROUP_TESTING] = "Testing:",
@@ -288,21 +297,26 @@ static unsigned users(tpw_setting_id id)
     case TPW_SETTING_PROMPT_TOKENS:
         return USES(TPW_ACTION_BENCH);
     case TPW_SETTING_MAX_TOKENS:
+        return USES(TPW_ACTION_RUN) | USES(TPW_ACTION_BENCH);
     case TPW_SETTING_BATCH:
     case TPW_SETTING_PAGES:
     case TPW_SETTING_CONTEXT:
-        return USES(TPW_ACTION_RUN) | USES(TPW_ACTION_BENCH);
+        return USES(TPW_ACTION_RUN) | USES(TPW_ACTION_BENCH) | PLANS;
+    case TPW_SETTING_TP:
+    case TPW_SETTING_MEMORY:
+        return PLANS;
     case TPW_SETTING_REPEAT:
         return USES(TPW_ACTION_BENCH) | USES(TPW_ACTION_PROBE);
     case TPW_SETTING_SEQUENCES:
         return USES(TPW_ACTION_PROBE);
     case TPW_SETTING_FAULT:
         return USES(TPW_ACTION_RUN) | USES(TPW_ACTION_PROBE);
-    case TPW_SETTING_K:
     case TPW_SETTING_CHUNK:
-    case TPW_SETTING_PAGE:
     case TPW_SETTING_CHECK:
         return LOADS & ~USES(TPW_ACTION_VERIFY);
+    case TPW_SETTING_K:
+    case TPW_SETTING_PAGE:
+        return (LOADS & ~USES(TPW_ACTION_VERIFY)) | PLANS;
     case TPW_SETTING_QUICK:
     case TPW_SETTING_CELLS:
     case TPW_SETTING_SEED:
@@ -310,7 +324,22 @@ static unsigned users(tpw_setting_id id)
         return USES(TPW_ACTION_VERIFY);
     case TPW_SETTING_JSON:
     case TPW_SETTING_QUIET:
-        return LOADS | USES(TPW_ACTION_DIFF);
+        return LOADS | USES(TPW_ACTION_DIFF) | PLANS | DOCTORS;
+    case TPW_SETTING_BACKEND:
+    case TPW_SETTING_ISA:
+    case TPW_SETTING_BIND:
+    case TPW_SETTING_TIMEOUT:
+    case TPW_SETTING_LOG_LEVEL:
+    case TPW_SETTING_LOG_PREFIX:
+    case TPW_SETTING_REPORT_DIR:
+        return LOADS | DOCTORS;
+    case TPW_SETTING_MODEL:
+    case TPW_SETTING_DUMMY:
+    case TPW_SETTING_LAYERS:
+    case TPW_SETTING_VOCAB:
+    case TPW_SETTING_ROWS:
+    case TPW_SETTING_COMPUTE:
+        return LOADS | PLANS;
     default:
         return LOADS;
     }
@@ -327,6 +356,17 @@ static tpw_status read_flags(tpw_values *values, const collected *c, tpw_error *
         TPW_TRY(tpw_values_set_text(values, c->flags[i].id, TPW_SOURCE_FLAG, where, c->flags[i].text, err));
     }
     return TPW_OK;
+}
+
+/* The folder that plan is given as a word is its --model. */
+static tpw_status read_folder(tpw_values *values, const collected *c, tpw_error *err)
+{
+    if (c->verb->action != TPW_ACTION_PLAN || c->word_count == 0)
+        return TPW_OK;
+    if (values->source[TPW_SETTING_MODEL] == TPW_SOURCE_FLAG)
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "plan: \"%.80s\" and --model exclude each other: give one of them",
+                        c->words[0]);
+    return tpw_values_set_text(values, TPW_SETTING_MODEL, TPW_SOURCE_FLAG, "plan", c->words[0], err);
 }
 
 /* Of two settings that exclude each other the one from the higher source stands; from the same source it is an error. */
@@ -381,7 +421,8 @@ static tpw_status own_defaults(tpw_values *v, const command_word *verb, tpw_erro
     } own[] = {{TPW_ACTION_BENCH, TPW_SETTING_K, "0,1,2,3,4"},
                {TPW_ACTION_BENCH, TPW_SETTING_BATCH, "1,4,16"},
                {TPW_ACTION_BENCH, TPW_SETTING_MAX_TOKENS, "64"},
-               {TPW_ACTION_PROBE, TPW_SETTING_K, "4"}};
+               {TPW_ACTION_PROBE, TPW_SETTING_K, "4"},
+               {TPW_ACTION_DOCTOR, TPW_SETTING_BACKEND, "auto"}};
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         if (own[i].action == verb->action && v->source[own[i].id] == TPW_SOURCE_DEFAULT)
             TPW_TRY(tpw_values_set_text(v, own[i].id, TPW_SOURCE_DEFAULT, verb->name, own[i].text, err));
@@ -413,13 +454,15 @@ static tpw_status fit_rows(tpw_values *v, tpw_error *err)
     return TPW_OK;
 }
 
-/* --check, and what needs digests. */
-static tpw_status check_digests(const tpw_values *v, bool run, tpw_error *err)
+/* --check, and what needs digests. A list in environment or file is for bench, and passed over where nothing is checked. */
+static tpw_status check_digests(const tpw_values *v, const command_word *verb, tpw_error *err)
 {
-    tpw_check check;
-    int32_t every;
-    TPW_TRY(tpw_values_check(v, &check, &every, err));
-    if (run && check == TPW_CHECK_OFF && (v->trace || v->expect))
+    tpw_check_modes modes;
+    TPW_TRY(tpw_values_checks(v, &modes, err));
+    if (modes.count > 1 && verb->action != TPW_ACTION_BENCH && (LOADS & USES(verb->action)) != 0)
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "--check holds %d modes; %s takes one, lists are for bench", modes.count,
+                        verb->name);
+    if (verb->action == TPW_ACTION_RUN && modes.data[0].check == TPW_CHECK_OFF && (v->trace || v->expect))
         return tpw_fail(err, TPW_ERR_ARGUMENT, "--%s needs digests, and --check=off makes none",
                         v->trace ? "trace" : "expect");
     return TPW_OK;
@@ -429,13 +472,14 @@ static tpw_status check(tpw_values *v, const command_word *verb, tpw_error *err)
 {
     bool run = verb->action == TPW_ACTION_RUN;
     bool probe = verb->action == TPW_ACTION_PROBE;
-    if (run || probe)
+    bool plan = verb->action == TPW_ACTION_PLAN;
+    if (run || probe || plan)
         TPW_TRY(check_single(&v->k, "k", verb->name, err));
-    if (run)
+    if (run || plan)
         TPW_TRY(check_single(&v->batch, "batch", verb->name, err));
     if (probe && v->k.data[0] < 1)
         return tpw_fail(err, TPW_ERR_ARGUMENT, "--k 0: probe needs drafts to verify, 1..%d", TPW_K_MAX);
-    TPW_TRY(check_digests(v, run, err));
+    TPW_TRY(check_digests(v, verb, err));
     if (!v->dummy && (v->layers > 0 || v->vocab > 0))
         return tpw_fail(err, TPW_ERR_ARGUMENT, "--%s is a size of --dummy NAME; a model folder has its own",
                         v->layers > 0 ? "layers" : "vocab");
@@ -462,11 +506,12 @@ tpw_status tpw_command_parse(int argc, char **argv, tpw_getenv_fn *getenv_fn, tp
         TPW_TRY_GOTO(st, read_config(&out->values, config, err), free_flags);
     TPW_TRY_GOTO(st, read_environment(&out->values, getenv_fn, err), free_flags);
     TPW_TRY_GOTO(st, read_flags(&out->values, &c, err), free_flags);
+    TPW_TRY_GOTO(st, read_folder(&out->values, &c, err), free_flags);
     TPW_TRY_GOTO(st, resolve(&out->values, err), free_flags);
     TPW_TRY_GOTO(st, own_defaults(&out->values, c.verb, err), free_flags);
     memcpy(out->words, c.words, sizeof out->words);
     out->word_count = c.word_count;
-    if (c.action < TPW_ACTION_PRINT_CONFIG && c.word_count < c.verb->word_count)
+    if (c.action < TPW_ACTION_PRINT_CONFIG && c.word_count < c.verb->words_needed)
         TPW_TRY_GOTO(st,
                      tpw_fail(err, TPW_ERR_ARGUMENT, "%s takes %s, found %d of them (see tpworker --help)",
                               c.verb->name, c.verb->words, c.word_count),
@@ -492,9 +537,12 @@ void tpw_command_help(FILE *out)
                                  "and says whether all ranks agree. The command run may be left out; bench measures "
                                  "speed for every K and batch and checks that all of them give the same state; probe "
                                  "compares drafted runs with one-token steps, tensor by tensor; verify runs the same "
-                                 "work cut in every way; diff names the first difference between two traces."};
-    fputs("Usage: tpworker [run] [FLAG...]\n       tpworker bench|probe|verify [FLAG...]\n"
-          "       tpworker diff A B [FLAG...]\n       tpworker inspect CHECKPOINT [--digests FILE] [--json]\n       "
+                                 "work cut in every way; diff names the first difference between two traces; plan says "
+                                 "what each rank will hold, and doctor whether ranks, GPUs and communicators are "
+                                 "there and agree, before anything is loaded."};
+    fputs("Usage: tpworker [run] [FLAG...]\n       tpworker bench|probe|verify|doctor [FLAG...]\n"
+          "       tpworker diff A B [FLAG...]\n       tpworker inspect CHECKPOINT [--digests FILE] [--json]\n"
+          "       tpworker plan [CHECKPOINT] [--tp N] [FLAG...]\n       "
           "mpirun -np 2 tpworker ...\n\n",
           out);
     argp_help(&parser, out, ARGP_HELP_PRE_DOC | ARGP_HELP_LONG, name);

@@ -13,7 +13,9 @@ typedef enum tpw_action {
     TPW_ACTION_BENCH,
     TPW_ACTION_PROBE,
     TPW_ACTION_VERIFY,
+    TPW_ACTION_DOCTOR,
     TPW_ACTION_DIFF,
+    TPW_ACTION_PLAN,
     TPW_ACTION_PRINT_CONFIG,
     TPW_ACTION_VERSION,
     TPW_ACTION_HELP /* what comes later wins when several are asked for */

@@ -159,6 +159,7 @@ void tpw_session_options(tpw_session *session, tpw_options *out)
     (void)!tpw_values_check(v, &out->check, &out->check_every, NULL); /* was checked with the settings */
     out->timeout_ms = timeout_ms(v);
     out->isa = session->isa;
+    out->backend = (tpw_backend)v->backend;
     out->binding = (tpw_binding_mode)v->bind;
     out->log = log_line;
     out->log_data = &session->log;

@@ -56,7 +56,7 @@ tpw_status tpw_session_agree(tpw_session *session, tpw_status mine, tpw_error *e
 /* Collective. Does the model hold an MTP module? Looks at headers only. */
 tpw_status tpw_session_find_mtp(tpw_session *session, bool *out, tpw_error *err) TPW_MUST_CHECK;
 
-/* Options as set; sequences_max, rows_max, draft_max and context_max of a list setting are the caller's to correct. */
+/* Options as set; sequences_max, rows_max, draft_max, check and context_max of a list setting are the caller's to correct. */
 void tpw_session_options(tpw_session *session, tpw_options *out);
 /* Collective. Creates and loads, with a progress bar. *out is the caller's also after an error (NULL or half made). */
 tpw_status tpw_session_start(tpw_session *session, const tpw_options *options, tpw_worker **out,

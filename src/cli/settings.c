@@ -55,9 +55,16 @@ static const tpw_setting table[TPW_SETTING_COUNT] = {
                        "Tokens drafted and verified in a step beside the certain one: more speed, the same text. Needs "
                        "a checkpoint with MTP weights. 2 when neither model, prompts nor K are given; bench takes a "
                        "list, 0,1,2,3,4 by itself"},
+    [TPW_SETTING_TP] = {"tp", TPW_KIND_INT, TPW_GROUP_PLAN, AT(tp), 1, 8, NULL, "1", "N",
+                        "plan: ranks that share the model: 1, 2, 4 or 8"},
+    [TPW_SETTING_MEMORY] =
+        {"memory", TPW_KIND_TEXT, TPW_GROUP_PLAN, AT(memory), 0, 0, NULL, NULL, "SIZE",
+         "plan: what a rank may take, bytes or with KiB, MiB, GiB or TiB behind the number. Default: "
+         "all of the smallest GPU that is visible, if there is one"},
     [TPW_SETTING_CHECK] = {"check", TPW_KIND_TEXT, TPW_GROUP_EXACT, AT(check), 0, 0, NULL, "step", "WHEN",
                            "step: what all ranks hold alike is compared every step, state at rest every 64; a number "
-                           "N: state at rest every N steps; end: at a sequence's end only; off"},
+                           "N: state at rest every N steps; end: at a sequence's end only; off. bench takes a list "
+                           "(off,step) and says what each costs; step by itself"},
     [TPW_SETTING_TRACE] = {"trace", TPW_KIND_TEXT, TPW_GROUP_EXACT, AT(trace), 0, 0, NULL, NULL, "FILE",
                            "run: record the digest of every scope as JSON Lines"},
     [TPW_SETTING_TRACE_EVERY] = {"trace-every", TPW_KIND_INT, TPW_GROUP_EXACT, AT(trace_every), 1, INT32_MAX, NULL, "1",
@@ -84,6 +91,10 @@ static const tpw_setting table[TPW_SETTING_COUNT] = {
                            "its all-reduce)"},
     [TPW_SETTING_ISA] = {"isa", TPW_KIND_CHOICE, TPW_GROUP_WORKER, AT(isa), 0, 0, "auto|baseline|avx2|avx512", "auto",
                          "NAME", "Host instructions: auto, baseline, avx2 or avx512 (the results are the same)"},
+    [TPW_SETTING_BACKEND] =
+        {"backend", TPW_KIND_CHOICE, TPW_GROUP_WORKER, AT(backend), 0, 0, "host|cuda|auto", "host", "WHERE",
+         "Where the model runs: host, cuda (one GPU a rank; bf16 only), or auto (GPUs if every rank gets "
+         "one, else host)"},
     [TPW_SETTING_BIND] = {"bind", TPW_KIND_CHOICE, TPW_GROUP_WORKER, AT(bind), 0, 0, "none|auto|strict", "auto", "MODE",
                           "CPU binding of each rank: none, auto or strict"},
     [TPW_SETTING_TIMEOUT] = {"timeout", TPW_KIND_SECONDS, TPW_GROUP_WORKER, AT(timeout), 0, 86400, NULL, "30",
@@ -106,6 +117,7 @@ static const tpw_setting table[TPW_SETTING_COUNT] = {
 };
 
 /* The order of the words is the order of the enums that they stand for. */
+_Static_assert(TPW_BACKEND_HOST == 0 && TPW_BACKEND_CUDA == 1 && TPW_BACKEND_AUTO == 2, "host|cuda|auto");
 _Static_assert(TPW_COMPUTE_BF16 == 0 && TPW_COMPUTE_F32 == 1, "bf16|f32");
 _Static_assert(TPW_BINDING_NONE == 0 && TPW_BINDING_AUTO == 1 && TPW_BINDING_STRICT == 2, "none|auto|strict");
 _Static_assert(TPW_LOG_ERROR == 0 && TPW_LOG_WARN == 1 && TPW_LOG_INFO == 2 && TPW_LOG_DEBUG == 3, "log levels");
@@ -428,23 +440,58 @@ tpw_status tpw_values_init(tpw_values *out, tpw_error *err)
     return TPW_OK;
 }
 
-tpw_status tpw_values_check(const tpw_values *values, tpw_check *check, int32_t *every, tpw_error *err)
+/* "step", "end", "off", "16". */
+static bool parse_check(const char *text, tpw_check_mode *out)
 {
     static const char *const words[] = {[TPW_CHECK_STEP] = "step", [TPW_CHECK_END] = "end", [TPW_CHECK_OFF] = "off"};
     tpw_options defaults;
     int64_t number;
     tpw_options_init(&defaults);
-    *every = defaults.check_every;
+    *out = (tpw_check_mode){.check = TPW_CHECK_STEP, .every = defaults.check_every};
+    snprintf(out->name, sizeof out->name, "%s", text);
     for (int i = 0; i < 3; i++) {
-        *check = (tpw_check)i;
-        if (strcmp(values->check, words[i]) == 0)
+        if (strcmp(text, words[i]) == 0) {
+            out->check = (tpw_check)i;
+            return true;
+        }
+    }
+    if (!parse_int(text, &number) || number < 1 || number > INT32_MAX)
+        return false;
+    out->every = (int32_t)number;
+    return true;
+}
+
+static tpw_status refuse_check(const tpw_values *values, tpw_error *err)
+{
+    return tpw_fail(err, TPW_ERR_ARGUMENT,
+                    "--check: must be step, end, off or a number of steps (bench: up to %d of them with commas "
+                    "between), found \"%.40s\"",
+                    TPW_CHECKS_MAX, values->check);
+}
+
+tpw_status tpw_values_checks(const tpw_values *values, tpw_check_modes *out, tpw_error *err)
+{
+    *out = (tpw_check_modes){0};
+    for (const char *at = values->check;; at++) {
+        char item[sizeof out->data[0].name];
+        size_t length = strcspn(at, ",");
+        if (out->count == TPW_CHECKS_MAX || length >= sizeof item)
+            return refuse_check(values, err);
+        snprintf(item, sizeof item, "%.*s", (int)length, at);
+        if (!parse_check(item, &out->data[out->count++]))
+            return refuse_check(values, err);
+        at += length;
+        if (*at == '\0')
             return TPW_OK;
     }
-    *check = TPW_CHECK_STEP;
-    if (!parse_int(values->check, &number) || number < 1 || number > INT32_MAX)
-        return tpw_fail(err, TPW_ERR_ARGUMENT, "--check: must be step, end, off or a number of steps, found \"%.40s\"",
-                        values->check);
-    *every = (int32_t)number;
+}
+
+tpw_status tpw_values_check(const tpw_values *values, tpw_check *check, int32_t *every, tpw_error *err)
+{
+    tpw_check_modes modes;
+    TPW_TRY(tpw_values_checks(values, &modes, err));
+    *check = modes.data[0].check;
+    *every = modes.data[0].every;
     return TPW_OK;
 }
 

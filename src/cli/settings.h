@@ -35,6 +35,8 @@ typedef enum tpw_setting_id {
     TPW_SETTING_CONTEXT,
     TPW_SETTING_COMPUTE,
     TPW_SETTING_K,
+    TPW_SETTING_TP,
+    TPW_SETTING_MEMORY,
     TPW_SETTING_CHECK,
     TPW_SETTING_TRACE,
     TPW_SETTING_TRACE_EVERY,
@@ -47,6 +49,7 @@ typedef enum tpw_setting_id {
     TPW_SETTING_JUNIT,
     TPW_SETTING_FAULT,
     TPW_SETTING_ISA,
+    TPW_SETTING_BACKEND,
     TPW_SETTING_BIND,
     TPW_SETTING_TIMEOUT,
     TPW_SETTING_JSON,
@@ -74,6 +77,7 @@ typedef enum tpw_setting_group {
     TPW_GROUP_TEXT,
     TPW_GROUP_WORKER,
     TPW_GROUP_BENCH,
+    TPW_GROUP_PLAN,
     TPW_GROUP_EXACT,
     TPW_GROUP_OUTPUT,
     TPW_GROUP_TESTING
@@ -104,6 +108,19 @@ typedef struct tpw_ints {
     int count;
 } tpw_ints;
 
+/* One item of --check. */
+typedef struct tpw_check_mode {
+    char name[12]; /* "step", "end", "off" or the number of steps, as it was given */
+    tpw_check check;
+    int32_t every;
+} tpw_check_mode;
+
+#define TPW_CHECKS_MAX 4
+typedef struct tpw_check_modes {
+    tpw_check_mode data[TPW_CHECKS_MAX];
+    int count;
+} tpw_check_modes;
+
 typedef enum tpw_log_prefix { TPW_LOG_PREFIX_AUTO, TPW_LOG_PREFIX_NONE } tpw_log_prefix;
 
 /* All values; strings are owned. */
@@ -128,7 +145,9 @@ typedef struct tpw_values {
     int64_t context;
     int compute; /* tpw_compute */
     tpw_ints k;  /* `run` has one */
-    char *check; /* "step", "end", "off" or a number of steps: tpw_values_check */
+    int64_t tp;
+    char *memory;
+    char *check; /* "step", "end", "off" or a number of steps: tpw_values_check; bench has a list: tpw_values_checks */
     char *trace;
     int64_t trace_every;
     char *expect_weights;
@@ -139,8 +158,9 @@ typedef struct tpw_values {
     int64_t seed;
     char *junit;
     char *fault;
-    int isa;  /* index into its choices; 0 is "auto" */
-    int bind; /* tpw_binding_mode */
+    int isa;     /* index into its choices; 0 is "auto" */
+    int backend; /* tpw_backend */
+    int bind;    /* tpw_binding_mode */
     double timeout;
     char *json;
     char *metrics_file;
@@ -169,8 +189,10 @@ tpw_status tpw_values_set_text(tpw_values *values, tpw_setting_id id, tpw_source
 tpw_status tpw_values_set_json(tpw_values *values, tpw_setting_id id, const char *where, const json_t *value,
                                tpw_error *err) TPW_MUST_CHECK;
 
-/* What --check says. ERR_ARGUMENT names the setting and what it may be. */
+/* What --check says, of a list its first. ERR_ARGUMENT names the setting and what it may be. */
 tpw_status tpw_values_check(const tpw_values *values, tpw_check *check, int32_t *every, tpw_error *err) TPW_MUST_CHECK;
+/* The whole list, in the order given; what stands there twice is there twice. */
+tpw_status tpw_values_checks(const tpw_values *values, tpw_check_modes *out, tpw_error *err) TPW_MUST_CHECK;
 
 /* The largest of a list. */
 int64_t tpw_ints_max(const tpw_ints *list);

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/cuda.h"
+#include "tp/comm_nccl.h"
 #include "tpworker/version.h"
 
 static void mpi_version(tpw_version_entry *out)
@@ -65,14 +67,48 @@ static void absent(tpw_version_entry *out, const char *name)
     out->loaded[0] = '\0';
 }
 
+/* 13000, as CUDA writes 13.0. */
+static void cuda_number(int number, const char *missing, char *out, size_t bytes)
+{
+    if (number > 0)
+        snprintf(out, bytes, "%d.%d", number / 1000, number % 1000 / 10);
+    else
+        snprintf(out, bytes, "%s", missing);
+}
+
+/* The driver's number is that of the newest CUDA that it takes. */
+static void cuda_version(tpw_version_entry *out)
+{
+    int major = 0, minor = 0, runtime = 0, driver = 0;
+    char first[24], second[24];
+    absent(out, "CUDA");
+    if (sscanf(tpw_cuda_version(), "CUDA %d.%d (runtime %d, driver %d)", &major, &minor, &runtime, &driver) != 4)
+        return;
+    cuda_number(runtime, "none", first, sizeof first);
+    cuda_number(driver, "none", second, sizeof second);
+    snprintf(out->compiled, sizeof out->compiled, "%d.%d", major, minor);
+    snprintf(out->loaded, sizeof out->loaded, "runtime %s, driver %s", first, second);
+}
+
+static void nccl_version(tpw_version_entry *out)
+{
+    int compiled = 0, loaded = 0;
+    absent(out, "NCCL");
+    tpw_nccl_versions(&compiled, &loaded);
+    if (compiled == 0)
+        return;
+    snprintf(out->compiled, sizeof out->compiled, "%d.%d.%d", compiled / 10000, compiled / 100 % 100, compiled % 100);
+    snprintf(out->loaded, sizeof out->loaded, "%d.%d.%d", loaded / 10000, loaded / 100 % 100, loaded % 100);
+}
+
 void tpw_version_collect(tpw_version_entry out[TPW_VERSION_ENTRIES])
 {
     mpi_version(&out[0]);
     hwloc_version(&out[1]);
     jansson_version(&out[2]);
     pcre2_version(&out[3]);
-    absent(&out[4], "CUDA");
-    absent(&out[5], "NCCL");
+    cuda_version(&out[4]);
+    nccl_version(&out[5]);
 }
 
 void tpw_version_print(FILE *out)

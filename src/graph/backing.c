@@ -28,6 +28,20 @@ static tpw_status exec_fill(void *data, void *to, int byte, size_t bytes, tpw_er
     return exec->device->fill(exec, to, byte, bytes, err);
 }
 
+static tpw_status exec_alloc_host(void *data, size_t bytes, void **out, tpw_error *err)
+{
+    const tpw_exec *exec = data;
+
+    return exec->device->alloc_host(exec, bytes, out, err);
+}
+
+static void exec_free_host(void *data, void *block)
+{
+    const tpw_exec *exec = data;
+
+    exec->device->free_host(exec, block);
+}
+
 static tpw_status plain_alloc(void *data, size_t bytes, void **out, tpw_error *err)
 {
     size_t whole;
@@ -55,7 +69,10 @@ tpw_backing tpw_backing_of(const tpw_exec *exec)
     tpw_backing b = {
         .data = (void *)exec, .alloc_device = exec_alloc, .free_device = exec_free, .fill_device = exec_fill};
 
-    if (strcmp(exec->device->name, "host") == 0) {
+    if (exec->device->alloc_host != NULL && exec->device->free_host != NULL) {
+        b.alloc_host = exec_alloc_host;
+        b.free_host = exec_free_host;
+    } else if (strcmp(exec->device->name, "host") == 0) {
         b.alloc_host = plain_alloc;
         b.free_host = plain_free;
     }

@@ -22,7 +22,7 @@ typedef struct tpw_backing {
 } tpw_backing;
 
 /* The memory of an exec, which must outlive the backing. Device memory through its device table. For the host backend plain memory
- * is as good as pinned; for others the host fields are NULL, until their owner puts in functions that pin. Local. */
+ * is as good as pinned; for others it comes from the table's alloc_host, and without one the host fields are NULL. Local. */
 tpw_backing tpw_backing_of(const tpw_exec *exec);
 
 #endif

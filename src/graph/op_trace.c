@@ -236,6 +236,11 @@ static size_t traced_peak(const tpw_exec *exec)
     return inner_of(exec)->device->bytes_peak(inner_of(exec));
 }
 
+static tpw_status traced_stage(const tpw_exec *exec, const tpw_batch *batch, int32_t page_size, tpw_error *err)
+{
+    return inner_of(exec)->device->stage(inner_of(exec), batch, page_size, err);
+}
+
 static tpw_status traced_pack(const tpw_exec *exec, const tpw_weight *w, tpw_gemm_kind kind, void *to, tpw_error *err)
 {
     return inner_of(exec)->device->pack(inner_of(exec), w, kind, to, err);
@@ -257,6 +262,7 @@ void tpw_op_trace_init(tpw_op_trace *out, const tpw_exec *inner)
     *out = (tpw_op_trace){.inner = inner};
     out->device = traced_device;
     /* the inner one's own function, which asks for no exec; NULL stays NULL */
+    out->device.stage = inner->device->stage != NULL ? traced_stage : NULL;
     out->device.packed_bytes = inner->device->packed_bytes;
     out->device.pack = inner->device->pack != NULL ? traced_pack : NULL;
     out->exec = (tpw_exec){.ops = &traced_ops, .device = &out->device, .impl = out};

@@ -47,7 +47,8 @@ typedef struct tpw_weight {
     const float *scale;
     const int32_t *scale_row; /* [rows] */
     int32_t scale_cols;
-    const void *packed; /* data in the layout of tpw_device.pack, or NULL; which of the two gemm reads is its own affair */
+    const void
+        *packed; /* data in the layout of tpw_device.pack, or NULL; which of the two gemm reads is its own affair */
 } tpw_weight;
 
 /* Consecutive rows of one sequence in a step. */
@@ -262,7 +263,7 @@ typedef struct tpw_argmax_args {
     int32_t *id;  /* [R] */
 } tpw_argmax_args;
 
-/* *sum += digest of a block, as tpw_digest_block. */
+/* *sum += digest of a block, as tpw_digest_block. `sum` is device memory, or host memory: then the call waits for the result. */
 typedef struct tpw_digest_args {
     tpw_mat x;
     uint64_t key;
@@ -343,6 +344,12 @@ typedef struct tpw_device {
     tpw_status (*fill)(const tpw_exec *exec, void *to, int byte, size_t bytes, tpw_error *err);
     size_t (*bytes_now)(const tpw_exec *exec); /* allocated through this table */
     size_t (*bytes_peak)(const tpw_exec *exec);
+    /* Makes `batch` known to the device, before the first op that is given it; ops take what it held then. `batch` may change or go
+     * when the next one is staged. NULL for a backend whose ops read it where it is. */
+    tpw_status (*stage)(const tpw_exec *exec, const tpw_batch *batch, int32_t page_size, tpw_error *err);
+    /* Host memory that the device reads and writes directly (pinned), zeroed; NULL for a backend to which all memory is host memory. */
+    tpw_status (*alloc_host)(const tpw_exec *exec, size_t bytes, void **out, tpw_error *err);
+    void (*free_host)(const tpw_exec *exec, void *data);
     /* The layout in which this backend's gemm reads a weight. packed_bytes: its size, 0 when that is the plain rows (then
      * pack is not called); both are NULL for a backend without one. pack fills `to` (device memory of that size) from
      * w->data; the caller then sets w->packed = to. */

@@ -75,7 +75,7 @@ tpw_status tpw_pass_head(tpw_pass *pass, const int32_t *rows, int32_t count, uin
     mine->agree = agree;
     if (count > 0)
         TPW_TRY(local_best(pass, rows, count, mine, err));
-    TPW_TRY(pass->comm->ops->allgather(pass->comm, mine, all, bytes, err));
+    TPW_TRY(pass->records->ops->allgather(pass->records, mine, all, bytes, err));
     for (int r = 0; r < pass->comm->size; r++) {
         const record *other = (const record *)(all + (size_t)r * bytes), *first = (const record *)all;
 

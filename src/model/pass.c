@@ -90,6 +90,7 @@ tpw_status tpw_pass_create(tpw_model *model, tpw_state *state, tpw_comm *comm, c
     p->state = state;
     p->exec = model->exec;
     p->comm = comm;
+    p->records = comm;
     p->limits = *limits;
     p->exchange = malloc(tpw_exchange_bytes(limits->logits_max) * (size_t)(comm->size + 1));
     p->hidden_keys = calloc((size_t)model->config.layers, sizeof *p->hidden_keys);
@@ -166,8 +167,11 @@ static tpw_status digest_hidden(tpw_pass *pass, int32_t layer, const tpw_hidden_
     return TPW_OK;
 }
 
-static tpw_status check_rows(const tpw_pass *pass, const tpw_batch *batch, tpw_error *err)
+/* Checks the rows and makes them known to the device. */
+static tpw_status begin(const tpw_pass *pass, const tpw_batch *batch, tpw_error *err)
 {
+    const tpw_device *device = pass->exec->device;
+
     if (batch->rows < 1 || batch->rows > pass->limits.rows_max)
         return tpw_fail(err, TPW_ERR_LIMIT, "a pass of %d rows: 1..%d are planned", batch->rows, pass->limits.rows_max);
     for (int32_t s = 0; s < batch->segment_count; s++)
@@ -175,6 +179,8 @@ static tpw_status check_rows(const tpw_pass *pass, const tpw_batch *batch, tpw_e
             return tpw_fail(err, TPW_ERR_LIMIT, "position %lld is past the planned %d",
                             (long long)(batch->segments[s].pos + batch->segments[s].rows - 1),
                             pass->model->rope_positions);
+    if (device->stage != NULL)
+        return device->stage(pass->exec, batch, pass->state->limits.page_size, err);
     return TPW_OK;
 }
 
@@ -185,7 +191,7 @@ tpw_status tpw_pass_trunk(tpw_pass *pass, const tpw_batch *batch, const int32_t 
     int32_t rows = batch->rows, layers = m->config.layers;
     tpw_mat h = tpw_head_rows(pass->ws.h, rows);
 
-    TPW_TRY(check_rows(pass, batch, err));
+    TPW_TRY(begin(pass, batch, err));
     TPW_TRY(embed(pass, ids, rows, h, err));
     tap(pass, -1, h);
     TPW_TRY(tpw_layer_norm(pass, rows, m->layers[0].input_norm, false, err));
@@ -236,7 +242,7 @@ tpw_status tpw_pass_mtp(tpw_pass *pass, const tpw_batch *batch, const int32_t *i
 
     if (!pass->model->has_mtp || !pass->state->limits.mtp)
         return tpw_fail(err, TPW_ERR_UNSUPPORTED, "the checkpoint has no MTP module");
-    TPW_TRY(check_rows(pass, batch, err));
+    TPW_TRY(begin(pass, batch, err));
     left.cols = H;
     right.cols = H;
     right.data = (char *)right.data + (size_t)H * tpw_dtype_size(right.dtype);

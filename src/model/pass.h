@@ -65,7 +65,8 @@ typedef struct tpw_pass {
     tpw_model *model;
     tpw_state *state;
     const tpw_exec *exec;
-    tpw_comm *comm;
+    tpw_comm *comm;    /* of the exec's memory */
+    tpw_comm *records; /* of host memory, for the exchange of arg-max; comm itself when that is host memory */
     tpw_pass_limits limits;
     tpw_arena arena;
     tpw_workspace ws;

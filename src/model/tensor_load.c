@@ -18,6 +18,7 @@ tpw_status tpw_loader_init(tpw_loader *out, const tpw_config *config, const tpw_
                         .part = part,
                         .checkpoint = checkpoint,
                         .exec = exec,
+                        .layout = exec->device,
                         .arena = arena,
                         .staging_bytes = STAGING_BYTES,
                         .err = err};
@@ -31,6 +32,9 @@ void tpw_loader_fini(tpw_loader *loader)
 {
     free(loader->staging);
     loader->staging = NULL;
+    if (loader->plain != NULL)
+        loader->exec->device->free(loader->exec, loader->plain);
+    loader->plain = NULL;
 }
 
 /* Finds prefix + name and checks its shape. */
@@ -258,14 +262,65 @@ static tpw_status load_scales(tpw_loader *l, const tpw_tensor_info *weight, cons
     return TPW_OK;
 }
 
+/* Bytes of the layout that a gemm of this backend reads; 0: plain rows. */
+static size_t layout_bytes(const tpw_loader *l, const tpw_weight *w, tpw_gemm_kind kind)
+{
+    return l->layout != NULL && l->layout->packed_bytes != NULL ? l->layout->packed_bytes(w, kind) : 0;
+}
+
+/* Device memory for one matrix in plain rows. Matrices differ in size, so it grows while loading, and not after. */
+static tpw_status take_plain(tpw_loader *l, size_t bytes, void **out)
+{
+    const tpw_device *device = l->exec->device;
+
+    if (bytes > l->plain_bytes) {
+        if (l->plain != NULL)
+            device->free(l->exec, l->plain);
+        l->plain = NULL;
+        l->plain_bytes = 0;
+        TPW_TRY(device->alloc(l->exec, bytes, &l->plain, l->err));
+        l->plain_bytes = bytes;
+    }
+    *out = l->plain;
+    return TPW_OK;
+}
+
+/* Reads a matrix to where it stays, in the backend's layout if it has one. */
+static tpw_status read_matrix(tpw_loader *l, const part_read *read, const scale_cut *cut, tpw_gemm_kind kind,
+                              bool plain, tpw_weight *w)
+{
+    const size_t packed = plain ? 0 : layout_bytes(l, w, kind);
+    void *data = NULL, *to;
+    tpw_status st;
+
+    if (packed == 0) {
+        data = tpw_arena_take(l->arena, (int64_t)w->rows * w->cols, tpw_dtype_size(w->dtype));
+        w->data = data;
+        return read_spans(l, read, cut->rows, cut->count, data);
+    }
+    to = tpw_arena_take(l->arena, (int64_t)packed, 1);
+    if (l->arena->base == NULL || to == NULL)
+        return TPW_OK;
+    TPW_TRY(take_plain(l, (size_t)w->rows * (size_t)w->cols * tpw_dtype_size(w->dtype), &data));
+    TPW_TRY(read_spans(l, read, cut->rows, cut->count, data));
+    w->data = data;
+    st = l->layout->pack(l->exec, w, kind, to, l->err);
+    if (st != TPW_OK) {
+        tpw_error_prefix(l->err, "tensor %s", read->tensor->name);
+        return st;
+    }
+    w->data = NULL;
+    w->packed = to;
+    return TPW_OK;
+}
+
 static tpw_status load_matrix(tpw_loader *l, const tpw_tensor_info *info, const scale_cut *cut, tpw_weight_share share,
-                              tpw_weight *out)
+                              tpw_gemm_kind kind, bool plain, tpw_weight *out)
 {
     const tpw_span cols = cut->cols;
     bool as_f32 = info->dtype == TPW_F16 || info->dtype == TPW_F32;
     const part_read read = {.tensor = info, .share = share, .col0 = cols.begin, .cols = cols.count, .as_f32 = as_f32};
     tpw_weight w = {.cols = cols.count, .col0 = cols.begin, .cols_global = (int32_t)info->cols};
-    void *data;
 
     if (!as_f32 && info->dtype != TPW_BF16 && info->dtype != TPW_E4M3)
         return tpw_fail(l->err, TPW_ERR_CHECKPOINT,
@@ -274,9 +329,7 @@ static tpw_status load_matrix(tpw_loader *l, const tpw_tensor_info *info, const 
     for (int i = 0; i < cut->count; i++)
         w.rows += cut->rows[i].count;
     w.dtype = as_f32 ? TPW_F32 : info->dtype;
-    data = tpw_arena_take(l->arena, (int64_t)w.rows * w.cols, tpw_dtype_size(w.dtype));
-    TPW_TRY(read_spans(l, &read, cut->rows, cut->count, data));
-    w.data = data;
+    TPW_TRY(read_matrix(l, &read, cut, kind, plain, &w));
     if (w.dtype == TPW_E4M3)
         TPW_TRY(load_scales(l, info, cut, share, &w));
     *out = w;
@@ -290,7 +343,29 @@ tpw_status tpw_load_rows(tpw_loader *l, const char *prefix, const char *name, in
     tpw_tensor_info info;
 
     TPW_TRY(find(l, prefix, name, rows, cols, &info));
-    return load_matrix(l, &info, &cut, share, out);
+    return load_matrix(l, &info, &cut, share, TPW_GEMM_COLUMN, false, out);
+}
+
+tpw_status tpw_load_rows_plain(tpw_loader *l, const char *prefix, const char *name, int64_t rows, int64_t cols,
+                               tpw_span span, tpw_weight *out)
+{
+    const scale_cut cut = {.rows = &span, .count = 1, .cols = {0, (int32_t)cols}};
+    tpw_tensor_info info;
+
+    TPW_TRY(find(l, prefix, name, rows, cols, &info));
+    return load_matrix(l, &info, &cut, TPW_SHARE_CUT, TPW_GEMM_COLUMN, true, out);
+}
+
+tpw_status tpw_load_layout(tpw_loader *l, tpw_gemm_kind kind, tpw_weight *weight)
+{
+    const size_t packed = layout_bytes(l, weight, kind);
+    void *to;
+
+    if (packed == 0)
+        return TPW_OK;
+    to = tpw_arena_take(l->arena, (int64_t)packed, 1);
+    weight->packed = to;
+    return l->arena->base == NULL || to == NULL ? TPW_OK : l->layout->pack(l->exec, weight, kind, to, l->err);
 }
 
 tpw_status tpw_load_cols(tpw_loader *l, const char *prefix, const char *name, int64_t rows, int64_t cols, tpw_span span,
@@ -301,7 +376,7 @@ tpw_status tpw_load_cols(tpw_loader *l, const char *prefix, const char *name, in
     tpw_tensor_info info;
 
     TPW_TRY(find(l, prefix, name, rows, cols, &info));
-    return load_matrix(l, &info, &cut, TPW_SHARE_CUT, out);
+    return load_matrix(l, &info, &cut, TPW_SHARE_CUT, TPW_GEMM_ROW, false, out);
 }
 
 static tpw_status load_table(tpw_loader *l, const char *prefix, const char *name, int64_t rows, int64_t cols,

@@ -15,9 +15,12 @@ typedef struct tpw_loader {
     const tpw_partition *part;
     tpw_checkpoint *checkpoint;
     const tpw_exec *exec;
+    const tpw_device *layout; /* whose layout matrices get (tpw_device.pack); NULL: plain rows */
     tpw_arena *arena;
     void *staging; /* host */
     size_t staging_bytes;
+    void *plain; /* device: one matrix in plain rows, on its way to its layout; grown to the largest */
+    size_t plain_bytes;
     tpw_weight_sums *sums; /* of this checkpoint; NULL: none are wanted */
     tpw_load_progress *progress;
     void *progress_data;
@@ -35,6 +38,11 @@ tpw_status tpw_load_rows(tpw_loader *l, const char *prefix, const char *name, in
                          const tpw_span *spans, int span_count, tpw_weight_share share, tpw_weight *out) TPW_MUST_CHECK;
 tpw_status tpw_load_cols(tpw_loader *l, const char *prefix, const char *name, int64_t rows, int64_t cols, tpw_span span,
                          tpw_weight *out) TPW_MUST_CHECK;
+/* As tpw_load_rows, kept in plain rows whatever the layout: a table that rows are copied from. */
+tpw_status tpw_load_rows_plain(tpw_loader *l, const char *prefix, const char *name, int64_t rows, int64_t cols,
+                               tpw_span span, tpw_weight *out) TPW_MUST_CHECK;
+/* Gives a matrix in plain rows its layout too, where there is one (a head that shares the embedding). */
+tpw_status tpw_load_layout(tpw_loader *l, tpw_gemm_kind kind, tpw_weight *weight) TPW_MUST_CHECK;
 /* The same as F32, without scales. */
 tpw_status tpw_load_table(tpw_loader *l, const char *prefix, const char *name, int64_t rows, int64_t cols,
                           const tpw_span *spans, int span_count, float **out) TPW_MUST_CHECK;

@@ -103,7 +103,7 @@ static tpw_status load_ends(tpw_loader *l, const char *trunk, tpw_model *m)
     tpw_tensor_info info;
     tpw_weight table;
 
-    TPW_TRY(tpw_load_rows(l, trunk, "embed_tokens.weight", c->vocab, c->hidden, &vocab, 1, TPW_SHARE_CUT, &table));
+    TPW_TRY(tpw_load_rows_plain(l, trunk, "embed_tokens.weight", c->vocab, c->hidden, vocab, &table));
     if (table.dtype == TPW_E4M3)
         return tpw_fail(l->err, TPW_ERR_CHECKPOINT, "%sembed_tokens.weight: an FP8 embedding is not supported", trunk);
     m->embed = (tpw_mat){
@@ -111,6 +111,7 @@ static tpw_status load_ends(tpw_loader *l, const char *trunk, tpw_model *m)
     TPW_TRY(tpw_load_vector(l, trunk, "norm.weight", c->hidden, (tpw_span){0, c->hidden}, &m->final_norm));
     if (!c->tied)
         return tpw_load_rows(l, "", "lm_head.weight", c->vocab, c->hidden, &vocab, 1, TPW_SHARE_CUT, &m->lm_head);
+    TPW_TRY(tpw_load_layout(l, TPW_GEMM_COLUMN, &table));
     m->lm_head = table;
     if (tpw_checkpoint_find(l->checkpoint, "lm_head.weight", &info))
         tpw_checkpoint_mark(l->checkpoint, &info);
@@ -156,11 +157,12 @@ static tpw_model *model_new(const tpw_config *config, const tpw_partition *part,
 }
 
 tpw_status tpw_model_bytes(const tpw_config *config, const tpw_partition *part, tpw_checkpoint *checkpoint,
-                           int32_t rope_positions, size_t *bytes, tpw_error *err)
+                           const tpw_device *layout, int32_t rope_positions, size_t *bytes, tpw_error *err)
 {
     tpw_model *m = model_new(config, part, rope_positions);
     tpw_arena arena = tpw_arena_measure();
-    tpw_loader l = {.config = config, .part = part, .checkpoint = checkpoint, .arena = &arena, .err = err};
+    tpw_loader l = {
+        .config = config, .part = part, .checkpoint = checkpoint, .layout = layout, .arena = &arena, .err = err};
     tpw_status st;
 
     if (m == NULL)
@@ -190,7 +192,7 @@ tpw_status tpw_model_load_summed(const tpw_config *config, const tpw_partition *
     tpw_loader l = {0};
     tpw_status st;
 
-    TPW_TRY(tpw_model_bytes(config, part, checkpoint, rope_positions, &bytes, err));
+    TPW_TRY(tpw_model_bytes(config, part, checkpoint, exec->device, rope_positions, &bytes, err));
     m = model_new(config, part, rope_positions);
     if (m == NULL)
         return tpw_fail(err, TPW_ERR_MEMORY, "no memory for the table of %d layers", config->layers);

@@ -68,9 +68,11 @@ typedef struct tpw_model {
 /* Called now and then while loading: bytes of this rank's shard done and in all. May be NULL. */
 typedef void tpw_load_progress(void *data, size_t bytes_done, size_t bytes_total);
 
-/* Bytes of the weights of one rank, from names and shapes alone: nothing is read. Local. */
+/* Bytes of the weights of one rank in the layout of a backend (NULL: plain rows), from names and shapes alone: nothing is read.
+ * Local. */
 tpw_status tpw_model_bytes(const tpw_config *config, const tpw_partition *part, tpw_checkpoint *checkpoint,
-                           int32_t rope_positions, size_t *bytes, tpw_error *err) TPW_MUST_CHECK;
+                           const tpw_device *layout, int32_t rope_positions, size_t *bytes,
+                           tpw_error *err) TPW_MUST_CHECK;
 
 /* Reads the shard of `part`. `rope` is the host table (tpw_rope_fill) that is copied to the device. Local; errors name
  * the tensor (expected and found shape or dtype). On success *out is the caller's, to be given to tpw_model_destroy. */

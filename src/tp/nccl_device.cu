@@ -331,10 +331,10 @@ __global__ void epoch_kernel(exchange e, uint32_t epoch)
 }
 
 // Pieces of a row and how many CTAs share it: a divisor, so that all have the same number of warps.
-int norm_ctas(const tpw_add_norm_args *a)
+int norm_ctas(const tpw_exec *exec, const tpw_add_norm_args *a)
 {
     const int pieces = (a->h.cols + TPW_TREE_PIECE - 1) / TPW_TREE_PIECE;
-    for (int ctas = 4; ctas > 1; ctas /= 2)
+    for (int ctas = tpw_cuda_of(exec)->portable ? 1 : 4; ctas > 1; ctas /= 2)
         if (pieces % ctas == 0 && (int64_t)a->h.rows * ctas <= TPW_NCCL_BLOCKS)
             return ctas;
     return 1;
@@ -506,7 +506,7 @@ extern "C" tpw_status tpw_nccl_packets_norm(const tpw_exec *exec, tpw_nccl_devic
 {
     const exchange e = exchange_of(exec, d, rank);
     const tpw_norm_row n = tpw_norm_row_of(args);
-    const int ctas = norm_ctas(args);
+    const int ctas = norm_ctas(exec, args);
 #define CALL(r) packets_norm<r>(exec, e, n, ctas, err)
     return FOR_SIZE(size, CALL);
 #undef CALL

@@ -7,9 +7,11 @@
 
 #include "tpworker/mpi.h"
 
+#include "kernels/cuda/cuda.h"
 #include "kernels/host/host.h"
 #include "tp/agree.h"
 #include "tp/boot_mpi.h"
+#include "tp/gpus.h"
 #include "tp/node.h"
 #include "worker/worker.h"
 
@@ -35,17 +37,61 @@ static void open_log(tpw_worker *w)
     memcpy(w->log.host, w->boot->host, sizeof w->log.host);
 }
 
-/* Local rank -> CPUs, then bind and read back. */
-static tpw_status place_and_bind(tpw_worker *w, const tpw_node *node, tpw_error *err)
+static tpw_bind_mode bind_mode(const tpw_worker *w)
 {
     const tpw_bind_mode modes[] = {TPW_BIND_NONE, TPW_BIND_AUTO, TPW_BIND_STRICT};
+
+    return modes[w->settings.options.binding];
+}
+
+/* What this process sees of GPUs. */
+static tpw_status list_gpus(tpw_gpu *gpus, int *count, tpw_error *err)
+{
+    *count = tpw_cuda_count(NULL, 0);
+    if (*count > TPW_PLACE_GPUS_MAX)
+        *count = TPW_PLACE_GPUS_MAX;
+    for (int i = 0; i < *count; i++)
+        TPW_TRY(tpw_cuda_gpu(i, &gpus[i], err));
+    return TPW_OK;
+}
+
+/* Collective. Decides for all ranks whether GPUs do the work, and which is whose. With AUTO, what speaks against it is logged. */
+static tpw_status take_seat(tpw_worker *w, tpw_error *err)
+{
+    const tpw_options *o = &w->settings.options;
+    const bool automatic = o->backend == TPW_BACKEND_AUTO;
+    tpw_gpu gpus[TPW_PLACE_GPUS_MAX];
+    int count = 0;
+    tpw_status st;
+
+    if (o->backend == TPW_BACKEND_HOST || (automatic && o->compute != TPW_COMPUTE_BF16))
+        return TPW_OK;
+    TPW_TRY(tpw_agree_status(w->boot, list_gpus(gpus, &count, err), err));
+    st = tpw_gpus_agree(w->boot, w->topology, gpus, count, &w->seat, err);
+    w->on_gpu = st == TPW_OK;
+    if (st == TPW_ERR_RESOURCE && automatic) {
+        tpw_log_line(&w->log, TPW_LOG_INFO, "host backend: %s", err != NULL ? err->text : "no GPU for every rank");
+        return TPW_OK;
+    }
+    return st;
+}
+
+/* Local rank -> CPUs (near its GPU, if it has one), then bind and read back. */
+static tpw_status place_and_bind(tpw_worker *w, const tpw_node *node, tpw_error *err)
+{
     char cpus[TPW_MASK_TEXT_MAX];
 
-    TPW_TRY(tpw_topology_load(NULL, &w->topology, err));
-    TPW_TRY(tpw_place_cpus(w->topology, node->rank, node->size, cpus, err));
-    TPW_TRY(tpw_bind_cpus(w->topology, cpus, modes[w->settings.options.binding], &w->binding, err));
+    if (w->on_gpu)
+        snprintf(cpus, sizeof cpus, "%s", w->seat.cpus);
+    else
+        TPW_TRY(tpw_place_cpus(w->topology, node->rank, node->size, cpus, err));
+    TPW_TRY(tpw_bind_cpus(w->topology, cpus, bind_mode(w), &w->binding, err));
+    if (w->on_gpu) /* before CUDA allocates anything on the host */
+        TPW_TRY(tpw_bind_memory(w->topology, w->seat.nodes, bind_mode(w), &w->memory, err));
     tpw_log_line(&w->log, TPW_LOG_DEBUG, "rank %d of %d on %s: asked for CPUs %s, has %s", w->boot->rank, w->boot->size,
                  w->boot->host, w->binding.requested, w->binding.obtained);
+    if (w->on_gpu && w->seat.warnings[0] != '\0')
+        tpw_log_line(&w->log, TPW_LOG_WARN, "rank %d: %s", w->boot->rank, w->seat.warnings);
     return TPW_OK;
 }
 
@@ -53,7 +99,13 @@ static tpw_status place_and_bind(tpw_worker *w, const tpw_node *node, tpw_error 
 static tpw_status create_local(tpw_worker *w, const tpw_node *node, tpw_error *err)
 {
     TPW_TRY(place_and_bind(w, node, err));
-    TPW_TRY(tpw_host_create(w->settings.isa, &w->exec, err));
+    if (w->on_gpu) {
+        const tpw_cuda_options o = {.device = w->seat.gpu.index, .spin_ms = w->settings.options.timeout_ms};
+
+        TPW_TRY(tpw_cuda_create(&o, &w->exec, err));
+    } else {
+        TPW_TRY(tpw_host_create(w->settings.isa, &w->exec, err));
+    }
     w->ranks = calloc((size_t)w->boot->size, sizeof *w->ranks);
     if (w->ranks == NULL)
         return tpw_fail(err, TPW_ERR_MEMORY, "no memory for the table of %d ranks", w->boot->size);
@@ -109,6 +161,8 @@ static tpw_status create_collective(tpw_worker *w, const tpw_options *options, t
     if (!tpw_tp_size_ok(w->boot->size))
         return tpw_fail(err, TPW_ERR_ARGUMENT, "%d ranks: tensor-parallel sizes are 1, 2, 4 and 8", w->boot->size);
     TPW_TRY(tpw_node_find(w->boot, &node, err));
+    TPW_TRY(tpw_agree_status(w->boot, tpw_topology_load(NULL, &w->topology, err), err));
+    TPW_TRY(take_seat(w, err));
     TPW_TRY(tpw_agree_status(w->boot, create_local(w, &node, err), err));
     return create_comm(w, err);
 }
@@ -169,8 +223,12 @@ void tpw_worker_destroy(tpw_worker *worker)
     tpw_weight_sums_fini(&worker->weights);
     free(worker->weight_digests);
     free(worker->ranks);
+    tpw_comm_destroy(worker->gpu_comm);
     tpw_comm_destroy(worker->comm);
-    tpw_host_destroy(worker->exec);
+    if (worker->on_gpu)
+        tpw_cuda_destroy(worker->exec);
+    else
+        tpw_host_destroy(worker->exec);
     tpw_topology_destroy(worker->topology);
     tpw_boot_destroy(worker->boot);
     tpw_settings_fini(&worker->settings);

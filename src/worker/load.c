@@ -8,54 +8,23 @@
 #include "kernels/host/host.h"
 #include "kernels/rope.h"
 #include "tp/agree.h"
+#include "tp/comm_nccl.h"
 #include "worker/draft.h"
+#include "worker/plan.h"
 #include "worker/scopes.h"
 #include "worker/worker.h"
 
-#define CONTEXT_DEFAULT     4096
 #define LOAD_TIMEOUT_FACTOR 20 /* a rank on a slow disk may take this much longer than a step may */
 
-tpw_dtype tpw_worker_act(const tpw_worker *worker)
-{
-    return worker->settings.options.compute == TPW_COMPUTE_F32 ? TPW_F32 : TPW_BF16;
-}
-
-/* Config and headers of this rank's files. */
-static tpw_status open_model(tpw_worker *w, tpw_checkpoint **out, tpw_error *err)
-{
-    const tpw_options *o = &w->settings.options;
-
-    if (o->dummy != NULL) {
-        TPW_TRY(tpw_config_dummy(o->dummy, o->dummy_layers, o->dummy_vocab, &w->config, err));
-        return tpw_checkpoint_open_dummy(&w->config, out, err);
-    }
-    TPW_TRY(tpw_config_load(o->model, &w->config, err));
-    return tpw_checkpoint_open(o->model, out, err);
-}
-
-/* Limits that follow from options and config; the same on all ranks. */
+/* Limits that follow from options and config, the same on all ranks, and what they take on this one. */
 static tpw_status plan(tpw_worker *w, tpw_state_limits *state, tpw_pass_limits *pass, tpw_error *err)
 {
-    const tpw_options *o = &w->settings.options;
-    int64_t pages_each;
+    tpw_plan_limits limits;
 
-    w->context_max = o->context_max > 0 ? o->context_max : CONTEXT_DEFAULT;
-    if (o->context_max > w->config.positions_max)
-        return tpw_fail(err, TPW_ERR_LIMIT, "context of %d positions: the model has %d", o->context_max,
-                        w->config.positions_max);
-    if (w->context_max > w->config.positions_max)
-        w->context_max = w->config.positions_max;
-    pages_each = (w->context_max + o->draft_max + o->page_size - 1) / o->page_size;
-    if (o->pages == 0 && pages_each * o->sequences_max >= INT32_MAX)
-        return tpw_fail(err, TPW_ERR_LIMIT, "%d sequences of %lld pages are too many: set pages", o->sequences_max,
-                        (long long)pages_each);
-    *state = (tpw_state_limits){.slots = o->sequences_max,
-                                .pages = o->pages > 0 ? o->pages : (int32_t)(pages_each * o->sequences_max),
-                                .page_size = o->page_size,
-                                .act = tpw_worker_act(w),
-                                .mtp = tpw_worker_uses_mtp(w)};
-    *pass = (tpw_pass_limits){
-        .rows_max = o->rows_max, .logits_max = o->sequences_max * (o->draft_max + 1), .act = tpw_worker_act(w)};
+    TPW_TRY(tpw_plan_limits_make(&w->settings.options, &w->config, &limits, err));
+    w->context_max = limits.context_max;
+    *state = limits.state;
+    *pass = limits.pass;
     TPW_TRY(tpw_partition_make(&w->config, w->boot->rank, w->boot->size, &w->part, err));
     TPW_TRY(tpw_state_plan(&w->config, &w->part, state, &w->state_bytes, err));
     return tpw_pass_bytes(&w->config, &w->part, pass, &w->workspace_bytes, err);
@@ -107,7 +76,8 @@ static tpw_status load_local(tpw_worker *w, tpw_checkpoint *checkpoint, const tp
                         tpw_checkpoint_path(checkpoint));
     w->file_bytes = tpw_checkpoint_bytes_read(checkpoint);
     TPW_TRY(tpw_state_create(&w->config, &w->part, state, w->exec, &w->state, err));
-    TPW_TRY(tpw_pass_create(w->model, w->state, w->comm, pass, &w->pass, err));
+    TPW_TRY(tpw_pass_create(w->model, w->state, w->on_gpu ? w->gpu_comm : w->comm, pass, &w->pass, err));
+    w->pass->records = w->comm;
     TPW_TRY(tpw_sequences_init(&w->sequences, state->slots, state->pages, state->page_size, w->config.layers,
                                w->settings.options.draft_max, err));
     TPW_TRY(tpw_carry_init(&w->carry, w->state, err));
@@ -135,16 +105,29 @@ static tpw_status share_rope(tpw_worker *w, float **out, tpw_error *err)
     return TPW_OK;
 }
 
+/* Collective. The communicator of the GPUs' memory, for steps of this size. */
+static tpw_status join_gpus(tpw_worker *w, const tpw_pass_limits *pass, tpw_error *err)
+{
+    const tpw_nccl_options o = {.rows_max = pass->rows_max, .cols_max = w->config.hidden};
+
+    if (!w->on_gpu)
+        return TPW_OK;
+    if (w->boot->size == 1)
+        return tpw_comm_solo_create(w->boot, &w->gpu_comm, err);
+    return tpw_comm_nccl_create(w->boot, w->exec, &o, &w->gpu_comm, err);
+}
+
 static tpw_status load(tpw_worker *w, tpw_checkpoint **checkpoint, float **rope, tpw_error *err)
 {
     tpw_state_limits state;
     tpw_pass_limits pass;
 
-    TPW_TRY(tpw_agree_status(w->boot, open_model(w, checkpoint, err), err));
+    TPW_TRY(tpw_agree_status(w->boot, tpw_plan_open(&w->settings.options, &w->config, checkpoint, err), err));
     TPW_TRY(tpw_agree_digest(w->boot, tpw_config_digest(&w->config), "config.json", err));
     TPW_TRY(tpw_agree_digest(w->boot, tpw_checkpoint_digest(*checkpoint), "the checkpoint's headers", err));
     TPW_TRY(tpw_agree_status(w->boot, plan(w, &state, &pass, err), err));
     TPW_TRY(share_rope(w, rope, err));
+    TPW_TRY(join_gpus(w, &pass, err));
     TPW_TRY(tpw_agree_status(w->boot, load_local(w, *checkpoint, &state, &pass, *rope, err), err));
     TPW_TRY(tpw_worker_gather_ranks(w, err));
     return tpw_worker_compare_weights(w, err);
@@ -184,7 +167,10 @@ tpw_status tpw_worker_gather_ranks(tpw_worker *worker, tpw_error *err)
                           .file_bytes = worker->file_bytes};
 
     snprintf(mine.host, sizeof mine.host, "%s", worker->boot->host);
-    snprintf(mine.device, sizeof mine.device, "host (%s)", tpw_host_isa(worker->exec));
+    if (worker->on_gpu)
+        snprintf(mine.device, sizeof mine.device, "%s %.40s", worker->seat.gpu.bus, worker->seat.gpu.name);
+    else
+        snprintf(mine.device, sizeof mine.device, "host (%s)", tpw_host_isa(worker->exec));
     snprintf(mine.cpus_requested, sizeof mine.cpus_requested, "%s", worker->binding.requested);
     snprintf(mine.cpus_obtained, sizeof mine.cpus_obtained, "%s", worker->binding.obtained);
     return worker->boot->ops->allgather(worker->boot, &mine, worker->ranks, sizeof mine, err);

@@ -37,6 +37,7 @@ static tpw_status check_ranges(const tpw_options *o, tpw_error *err)
                             {"dummy_vocab", o->dummy_vocab, 0, 1 << 24},
                             {"timeout_ms", o->timeout_ms, 1, TIMEOUT_MS_MAX},
                             {"compute", o->compute, TPW_COMPUTE_BF16, TPW_COMPUTE_F32},
+                            {"backend", o->backend, TPW_BACKEND_HOST, TPW_BACKEND_AUTO},
                             {"binding", o->binding, TPW_BINDING_NONE, TPW_BINDING_STRICT}};
 
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
@@ -56,6 +57,8 @@ static tpw_status check(const tpw_options *o, tpw_error *err)
     TPW_TRY(check_ranges(o, err));
     if ((o->page_size & (o->page_size - 1)) != 0)
         return tpw_fail(err, TPW_ERR_ARGUMENT, "option page_size = %d is not a power of two", o->page_size);
+    if (o->backend == TPW_BACKEND_CUDA && o->compute != TPW_COMPUTE_BF16)
+        return tpw_fail(err, TPW_ERR_UNSUPPORTED, "the CUDA backend computes in BF16; F32 is the host backend's");
     if (o->rows_max / (o->draft_max + 1) < o->sequences_max)
         return tpw_fail(
             err, TPW_ERR_ARGUMENT,
@@ -100,6 +103,7 @@ const char *tpw_settings_list(const tpw_settings *settings, int i, int64_t *valu
                           {"dummy_layers", o->dummy_layers, 0, 0},
                           {"dummy_vocab", o->dummy_vocab, 0, 0},
                           {"compute", o->compute, 0, 0},
+                          {"backend", o->backend, 0, 0},
                           {"sequences_max", o->sequences_max, 0, 0},
                           {"rows_max", o->rows_max, 0, 0},
                           {"chunk", o->chunk, 0, 0},

@@ -14,6 +14,7 @@
 #include "model/weights.h"
 #include "tp/boot.h"
 #include "tp/comm.h"
+#include "tp/place.h"
 #include "tp/ring.h"
 #include "tp/topology.h"
 #include "worker/accept.h"
@@ -58,7 +59,11 @@ struct tpw_worker {
     tpw_settings settings;
     tpw_log log;
     tpw_boot *boot;
-    tpw_comm *comm;
+    tpw_comm *comm;     /* of host memory */
+    tpw_comm *gpu_comm; /* of the GPUs' memory; NULL on the host backend */
+    bool on_gpu;
+    tpw_seat seat; /* on_gpu: which GPU, and what is near it */
+    tpw_memory_binding memory;
     tpw_exec *exec;
     tpw_topology *topology;
     tpw_binding binding;
@@ -96,7 +101,6 @@ struct tpw_worker {
 tpw_status tpw_worker_poison(tpw_worker *worker, tpw_error *err) TPW_MUST_CHECK;
 
 /* Parts of load (load.c) and of the step (step.c, finish.c). */
-tpw_dtype tpw_worker_act(const tpw_worker *worker);
 tpw_status tpw_worker_gather_ranks(tpw_worker *worker, tpw_error *err) TPW_MUST_CHECK; /* collective */
 /* Collective, after gather_ranks. Compares copies of weights and, when asked for, adds up the digests of all tensors. */
 tpw_status tpw_worker_compare_weights(tpw_worker *worker, tpw_error *err) TPW_MUST_CHECK;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # End-to-end checks of the command: cli.sh CASE runs one of the functions case_CASE below in a folder of its own.
 # Environment: TPW_BIN, TPW_JSON_LINES (programs), TPW_EMBED (example), TPW_POCKET,
-# TPW_ODD (models, the second without MTP), TPW_RUN (launcher script), MPIEXEC.
+# TPW_ODD (models, the second without MTP), TPW_CUDA (1: built with it), TPW_MACHINES (recorded by hwloc),
+# TPW_RUN (launcher script), MPIEXEC.
 # SPDX-License-Identifier: Apache-2.0
 set -uo pipefail
 
@@ -34,6 +35,13 @@ ranks() {
   local count=$1
   shift
   timeout -k 5 90 "$MPIEXEC" -np "$count" --bind-to none "$TPW_BIN" --bind=none "$@"
+}
+
+# The same with nothing added, for commands that have no --bind.
+ranks_plain() {
+  local count=$1
+  shift
+  timeout -k 5 90 "$MPIEXEC" -np "$count" --bind-to none "$TPW_BIN" "$@"
 }
 
 bench_ranks() {
@@ -93,7 +101,7 @@ case_help_is_printed_once() {
   has out "Usage: tpworker" 1
   expect 0 ranks 2 --version
   has out "compiled" 1
-  has out "not built" 2
+  has out "not built" $((TPW_CUDA == 1 ? 0 : 2))
   expect 0 ranks 2 --print-config --max-tokens 9
   has out "(flag --max-tokens)" 1
 }
@@ -105,14 +113,18 @@ case_usage_errors_are_2() {
   has err "no MTP weights" 1
   expect 2 bench_ranks 2 --model "$TPW_ODD" --k 0,1 --batch 1
   has err "no MTP weights" 1
-  expect 2 ranks 2 plan
-  has err '"plan" is neither a flag nor a command' 1
+  expect 2 ranks 2 plans
+  has err '"plans" is neither a flag nor a command' 1
   expect 2 ranks 2 --fault conv@step=1,rank=0
   has err "step, rank and layer are needed" 1
   expect 2 ranks 2 --fault kv@step=1,rank=0,layer=0
   has err "DeltaNet layer, which has no kv state" 1
   expect 2 bench_ranks 2 --prompt x
   has err "--prompt is not a flag of tpworker bench" 1
+  expect 2 ranks 2 --check off,step
+  has err "--check holds 2 modes; run takes one, lists are for bench" 1
+  expect 2 bench_ranks 2 --check off,
+  has err "--check: must be step, end, off or a number of steps" 1
   expect 2 "$TPW_BIN" --batch 0
   printf '{"text": "a"}\n{"text": "b", "maxtokens": 3}\n' >p.jsonl
   expect 2 ranks 2 --prompts p.jsonl
@@ -166,6 +178,18 @@ case_bench_small() {
   json b.jsonl run#1 cell#4 bench#1 bench.agree=true bench.exit=0 bench.compared=4 cell.different=0 cell.runs=1 cell.digest?
   [ "$(json b.jsonl @cell.k | tr '\n' ' ')" = "0 0 2 2 " ] || fail "not the cells asked for"
   [ "$(json b.jsonl @cell.digest | sort -u | wc -l)" -eq 1 ] || fail "digests differ"
+  json b.jsonl cell.check=step
+  has out "costs" 0
+  # checks side by side: what they cost, and that they change nothing
+  expect 0 bench_ranks 2 --k 0,1 --batch 2 --check off,step,3 --max-tokens 20 --repeat 2 --json c.jsonl
+  has out "checks   step costs " 1
+  has out "checks   3 costs " 1
+  has out " of decode (median over 2 cells; from " 2
+  has out "digests  all cells agree (22 sequences compared)" 1
+  json c.jsonl cell#6 cost#2 cost.cells=2 cost.median? cost.least? cost.most? bench.agree=true cell.different=0
+  [ "$(json c.jsonl @cell.check | tr '\n' ' ')" = "off step 3 off step 3 " ] || fail "not the checks asked for"
+  [ "$(json c.jsonl @cell.digest | sort | uniq -c | awk '{ print $1 }' | tr '\n' ' ')" = "4 2 " ] ||
+    fail "not one digest, and none of those without checks"
 }
 
 case_bench_of_other_models() {
@@ -250,6 +274,186 @@ case_dummy_without_files() {
   json d.jsonl result.text=null result.output_tokens=3
   expect 2 ranks 2 --dummy qwen3.5-0.8b --layers 4 --vocab 500 --prompt x
   has err "no tokenizer.json" 1
+}
+
+# compare_plan RANKS FLAGS...: the plan of every rank is the peak that run finds there, to the byte; $held is then how much.
+compare_plan() {
+  local count=$1
+  shift
+  expect 0 ranks "$count" "$@" --max-tokens 2 --json run.jsonl
+  expect 0 "$TPW_BIN" plan --tp "$count" "$@" --json plan.jsonl
+  held=$(json run.jsonl @summary.peak_bytes)
+  [ "$(tr -cd , <<<"$held" | wc -c)" -eq $((count - 1)) ] || fail "not $count ranks: $held"
+  json plan.jsonl plan#1 plan.exit=0 plan.tp="$count" "plan.device_bytes=$held"
+}
+
+case_plan_is_what_a_load_holds() {
+  for count in 1 2 4; do
+    compare_plan "$count" --k 2 --batch 3 --context 200
+  done
+  local four=$held
+  compare_plan 4 --k 0 --batch 2 --page 16 --pages 30 --rows 17 --compute f32
+  [ "$four" != "$held" ] || fail "the settings change nothing"
+  compare_plan 1 --model "$TPW_ODD" --context 64
+  # a folder as a word, through the environment, and the table
+  CUDA_VISIBLE_DEVICES= expect 0 "$TPW_BIN" plan "$TPW_ODD" --context 64 --json word.jsonl
+  has out "model $TPW_ODD (" 1
+  has out "not compared with any memory (no GPU" 1
+  json word.jsonl "plan.device_bytes=$held" plan.fits=null
+  TPWORKER_TP=2 expect 0 "$TPW_BIN" plan --json - --quiet
+  json out plan.tp=2
+}
+
+# Real widths. The weights are hashed, which takes most of the time.
+case_plan_of_a_large_model() {
+  compare_plan 2 --dummy qwen3.5-27b --layers 4 --vocab 2048 --batch 1 --rows 16 --context 64 --k 1
+}
+
+case_plan_refuses_with_numbers() {
+  expect 0 "$TPW_BIN" plan --dummy qwen3.5-27b --tp 8 --memory 24GiB --json p.jsonl
+  has out "fits: " 1
+  json p.jsonl plan#1 plan.fits=true plan.memory_bytes=25769803776 plan.exit=0
+  # all of a launcher's ranks are one too many but for the first
+  expect 69 ranks_plain 2 plan --dummy qwen3.5-27b --tp 1 --memory 24GiB --json p.jsonl
+  has out "DOES NOT FIT" 1
+  has err "rank 0 needs " 1
+  has err " too few" 1
+  json p.jsonl plan#1 plan.fits=false plan.exit=69 error#1 error.exit=69 plan.device_bytes?
+  expect 0 "$TPW_BIN" plan --memory "$(json p.jsonl @plan.device_bytes | tr -d '[]')" --dummy qwen3.5-27b
+  expect 2 "$TPW_BIN" plan --tp 3
+  has err "use 1, 2, 4 or 8" 1
+  expect 2 "$TPW_BIN" plan --tp 9
+  expect 2 "$TPW_BIN" plan "$TPW_ODD" --k 1
+  has err "no MTP weights" 1
+  expect 2 "$TPW_BIN" plan "$TPW_ODD" --dummy qwen3.5-4b
+  has err "exclude each other" 1
+  expect 2 "$TPW_BIN" plan "$TPW_ODD" --model "$TPW_ODD"
+  has err "exclude each other" 1
+  expect 2 "$TPW_BIN" plan "$TPW_ODD" again
+  expect 2 "$TPW_BIN" plan --memory 80GB
+  has err "80GiB" 1
+  expect 2 "$TPW_BIN" plan --context 100000000
+  expect 2 "$TPW_BIN" plan --prompt x
+  has err "not a flag of tpworker plan" 1
+  expect 2 "$TPW_BIN" --tp 2
+  expect 66 "$TPW_BIN" plan nowhere
+  has err "nowhere/config.json" 1
+  mkdir bad
+  printf '{}' >bad/config.json
+  expect 65 "$TPW_BIN" plan bad
+  "$TPW_BIN" plan >/dev/full 2>err
+  [ $? -eq 74 ] || fail "not 74 on a full disk"
+}
+
+# The MPI sums are compared where there are several ranks; nothing of a GPU is, and it is said why.
+case_doctor_without_gpus() {
+  export CUDA_VISIBLE_DEVICES=
+  for count in 1 2 4; do
+    rm -f d.jsonl
+    expect 0 command_ranks "$count" doctor --json d.jsonl
+    local compared=$((count > 1 ? count * 327680 : 0))
+    json d.jsonl "doctor#$count" verdict#1 verdict.command=doctor verdict.exit=0 verdict.failed=0 "verdict.ranks=$count" \
+      "verdict.compared=$compared" "verdict.ok=$((count * (count > 1 ? 6 : 5)))" doctor.gpu=null doctor.gpus_visible=0 \
+      doctor.no_gpu? doctor.machine? doctor.isa? doctor.cpus? doctor.memory? doctor.checks? doctor.host? doctor.hosts=1
+    [ "$(json d.jsonl @doctor.rank | tr '\n' ' ')" = "$(seq -s ' ' 0 $((count - 1))) " ] || fail "not a line a rank"
+    has out "gpu       skipped  no GPU: " 1
+    has out "0 FAILED; $compared values compared by bits" 1
+    has out "327680 sums over $count ranks, each with the bits of the tree" $((count > 1 ? 1 : 0))
+  done
+  [ "$TPW_CUDA" = 1 ] || json d.jsonl doctor.nccl_compiled=null "doctor.no_gpu=built without CUDA"
+  [ "$TPW_CUDA" = 0 ] || json d.jsonl doctor.nccl_compiled? doctor.nccl_loaded? doctor.cuda?
+  expect 69 command_ranks 2 doctor --backend cuda --json d.jsonl
+  has out "gpu       FAILED   no rank sees a GPU: " 1
+  has out "mpi       ok " 1
+  json d.jsonl verdict.exit=69 verdict.failed=2 verdict.status=ERR_RESOURCE
+  TPWORKER_BACKEND=host expect 0 command_ranks 2 doctor
+  has out "gpu       skipped  not asked for" 1
+  # bound as a run would be
+  expect 0 ranks_plain 2 doctor --isa baseline --json - --quiet
+  json out doctor#2 verdict#1 doctor.isa=baseline
+  [ ! -s err ] || fail "it is not quiet"
+}
+
+# The first rank sees the machine, the second a recording of another one: both end alike, and the second is named.
+case_doctor_says_what_one_rank_lacks() {
+  export CUDA_VISIBLE_DEVICES=
+  expect 2 timeout -k 5 60 "$MPIEXEC" --bind-to none -np 1 "$TPW_BIN" doctor --json d.jsonl : \
+    -np 1 -x HWLOC_XMLFILE="$TPW_MACHINES/four-nodes-gpus.xml" "$TPW_BIN" doctor
+  has out "cpus      FAILED   rank 1: the topology describes another machine" 1
+  has out "cpus      ok       rank 0: " 1
+  has out "mpi       ok       327680 sums" 1
+  has err "tpworker: doctor: 1 of 13 checks failed; cpus on rank 1 (" 1
+  json d.jsonl doctor#2 verdict#1 verdict.failed=1 verdict.exit=2 error#1 error.exit=2
+}
+
+case_doctor_refuses_what_it_does_not_have() {
+  export CUDA_VISIBLE_DEVICES=
+  expect 2 command_ranks 3 doctor --json d.jsonl
+  has err "1, 2, 4 or 8" 1
+  has out "ranks     FAILED   " 1
+  has out "mpi       skipped  no communicator has so many ranks" 1
+  json d.jsonl doctor#3 verdict.exit=2 verdict.failed=3 verdict.compared=0
+  expect 2 "$TPW_BIN" doctor --k 2
+  has err "--k is not a flag of tpworker doctor" 1
+  expect 2 "$TPW_BIN" doctor again
+  expect 69 env SLURM_NTASKS=2 SLURM_PROCID=0 "$TPW_BIN" doctor
+  has err "srun --mpi=pmix" 1
+  "$TPW_BIN" doctor >/dev/full 2>err
+  [ $? -eq 74 ] || fail "not 74 on a full disk"
+  expect 74 command_ranks 2 doctor --json /dev/full
+  # what the CPU lacks is a missing resource, what it has is used
+  local code=0
+  "$TPW_BIN" doctor --isa avx512 >out 2>err || code=$?
+  if [ $code -eq 0 ]; then
+    has out "host      ok       instructions avx512" 1
+  else
+    [ $code -eq 69 ] || fail "exit $code, not 69"
+    has out "host      FAILED   instruction set avx512 is not on this CPU" 1
+  fi
+}
+
+# Builds that can use NCCL do not start with NVLink multicast switched on by hand; others have nothing to refuse.
+case_multicast_is_refused() {
+  export CUDA_VISIBLE_DEVICES=
+  local wanted=$((TPW_CUDA == 1 ? 69 : 0)) value
+  for value in 1 yes; do
+    NCCL_NVLS_ENABLE=$value expect "$wanted" command_ranks 2 doctor
+    [ "$wanted" -eq 0 ] || has err "tpworker: NCCL_NVLS_ENABLE=$value is set" 1
+  done
+  NCCL_NVLS_ENABLE=1 expect "$wanted" ranks 2 --max-tokens 2
+  NCCL_NVLS_ENABLE=1 expect "$wanted" "$TPW_BIN" bench --bind none --k 0 --batch 1 --max-tokens 1 --repeat 1
+  NCCL_NVLS_ENABLE=1 expect 0 "$TPW_BIN" plan
+  NCCL_NVLS_ENABLE=1 expect 0 "$TPW_BIN" --help
+  NCCL_NVLS_ENABLE=0 expect 0 command_ranks 2 doctor
+  NCCL_NVLS_ENABLE='' expect 0 command_ranks 2 doctor
+  # on one rank only
+  expect "$wanted" timeout -k 5 60 "$MPIEXEC" --bind-to none -np 1 "$TPW_BIN" doctor : \
+    -np 1 -x NCCL_NVLS_ENABLE=1 "$TPW_BIN" doctor
+  [ "$wanted" -eq 0 ] || has err "tpworker: rank 1: NCCL_NVLS_ENABLE=1 is set" 1
+}
+
+# With two GPUs: every check is made, every transport's sums are compared; then seats that cannot be had.
+case_doctor_on_gpus() {
+  expect 0 "$TPW_BIN" doctor --json one.jsonl
+  local visible
+  visible=$(json one.jsonl @doctor.gpus_visible)
+  if [ "$visible" -lt 2 ]; then
+    echo "TPW-SKIP: $visible GPUs for 2 ranks"
+    exit 0
+  fi
+  json one.jsonl doctor.gpu? verdict.ok=9 verdict.skipped=4 verdict.failed=0
+  expect 0 ranks_plain 2 doctor --json two.jsonl
+  json two.jsonl doctor#2 doctor.gpu? doctor.no_gpu=null verdict.exit=0 verdict.ok=26 verdict.skipped=0 verdict.failed=0
+  # mpi, packets, copies, gather on both ranks, and what the self-test compares
+  [ "$(json two.jsonl @verdict.compared)" -gt $((8 * 327680)) ] || fail "too little was compared"
+  has out "327680 sums over 2 ranks, each with the bits of the tree" 4
+  CUDA_VISIBLE_DEVICES=0 expect 69 ranks_plain 2 doctor --json d.jsonl
+  has out "see only 1 GPU between them" 1
+  has out "mpi       ok       " 1
+  json d.jsonl doctor.gpu=null verdict.exit=69 verdict.failed=2
+  expect 69 timeout -k 5 60 "$MPIEXEC" --bind-to none -np 1 "$TPW_BIN" doctor : \
+    -np 1 -x CUDA_VISIBLE_DEVICES= "$TPW_BIN" doctor
+  has out "no GPU: check CUDA_VISIBLE_DEVICES" 1
 }
 
 case_missing_model_is_66() {

@@ -27,11 +27,12 @@ static void wander(void)
         (void)cudaSetDevice((now + 1) % count);
 }
 
-__attribute__((visibility("default"))) ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id, int rank,
-                                                                           ncclConfig_t *config)
+__attribute__((visibility("default"))) ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id,
+                                                                           int rank, ncclConfig_t *config)
 {
     ncclResult_t (*real)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *) =
-        (ncclResult_t(*)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *))dlsym(RTLD_NEXT, "ncclCommInitRankConfig");
+        (ncclResult_t(*)(ncclComm_t *, int, ncclUniqueId, int, ncclConfig_t *))dlsym(RTLD_NEXT,
+                                                                                     "ncclCommInitRankConfig");
     ncclResult_t result = mode == TPW_SHIM_FAIL ? ncclSystemError : real(comm, size, id, rank, config);
     wander();
     return result;

@@ -30,14 +30,19 @@ static void skip_without_gpus(void)
     mt_skip_if(count < mt_size, text);
 }
 
-static side side_open_with(tpw_nccl_options options, int64_t spin_ms)
+static side side_open_on(tpw_nccl_options options, tpw_cuda_options o)
 {
     side s = {0};
-    tpw_cuda_options o = {.device = mt_rank, .spin_ms = spin_ms};
+    o.device = mt_rank;
     GPU_OK(tpw_boot_mpi_create(MPI_COMM_WORLD, 60000, &s.boot, err));
     GPU_OK(tpw_cuda_create(&o, &s.exec, err));
     GPU_OK(tpw_comm_nccl_create(s.boot, s.exec, &options, &s.comm, err));
     return s;
+}
+
+static side side_open_with(tpw_nccl_options options, int64_t spin_ms)
+{
+    return side_open_on(options, (tpw_cuda_options){.spin_ms = spin_ms});
 }
 
 static side side_open(tpw_nccl_transport transport)
@@ -90,7 +95,7 @@ static void check_sums(side *s, size_t count, uint64_t seed, const char *what)
     free(x);
 }
 
-static const char *const way_names[] = {"auto", "packets", "copies", "gather"};
+static const char *const way_names[] = {"auto", "packets", "copies", "gather", "portable"};
 
 MPI_TEST(gpu_comm, sums_of_all_transports)
 {
@@ -203,8 +208,12 @@ MPI_TEST(gpu_comm, fused_norm_of_all_transports)
                  {5, 4096, 4}, {31, 2560, 2}, {3, 1000, 4}, {40, 1000, 1}, {2, 33, 2},    {1024, 5120, 1}};
     size_t compared = 0;
     skip_without_gpus();
-    for (int way = TPW_NCCL_AUTO; way <= TPW_NCCL_GATHER; way++) {
-        side s = side_open((tpw_nccl_transport)way);
+    for (int way = TPW_NCCL_AUTO; way <= TPW_NCCL_GATHER + 1; way++) { /* the last: the portable path's kernels */
+        side s = side_open_on(
+            (tpw_nccl_options){.rows_max = 1024,
+                               .cols_max = COLS,
+                               .transport = way > TPW_NCCL_GATHER ? TPW_NCCL_AUTO : (tpw_nccl_transport)way},
+            (tpw_cuda_options){.spin_ms = 5000, .portable = way > TPW_NCCL_GATHER});
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             const int32_t m = cases[i].m, cols = cases[i].cols,
                           parts = cases[i].parts * mt_size > 8 ? 1 : cases[i].parts;

@@ -29,7 +29,8 @@ static void skip_without(void)
     char text[128];
     int count = tpw_cuda_count(NULL, 0);
     *(void **)&shim_set = dlsym(RTLD_DEFAULT, "tpw_shim_set");
-    snprintf(text, sizeof text, "%d GPUs for %d ranks%s", count, mt_size, shim_set == NULL ? ", shim not preloaded" : "");
+    snprintf(text, sizeof text, "%d GPUs for %d ranks%s", count, mt_size,
+             shim_set == NULL ? ", shim not preloaded" : "");
     mt_skip_if(count < 2 || count < mt_size || shim_set == NULL, text);
 }
 
@@ -119,7 +120,8 @@ MPI_TEST(gpu_shim, without_the_guard_it_does_not)
     guard = false;
     GPU_OK(tpw_comm_nccl_close(s.comm, err));
     guard = true;
-    cr_assert_neq(current_device(), mt_rank, "the shim's change does not reach this runtime: the other test shows nothing");
+    cr_assert_neq(current_device(), mt_rank,
+                  "the shim's change does not reach this runtime: the other test shows nothing");
     shim_set(TPW_SHIM_PASS);
     side_end(&s);
 }

@@ -1,6 +1,7 @@
 /* Many short runs with every check of every step on: nothing may be found where nothing is.
  * SPDX-License-Identifier: Apache-2.0 */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "mpi_test.h"
 
@@ -82,20 +83,31 @@ static int64_t run_worker(small_random *r, int64_t steps, int64_t *checks, int64
     return steps;
 }
 
+/* A number from the environment, so that a long run can be cut into several with seeds of their own. */
+static int64_t number(const char *name, int64_t otherwise)
+{
+    const char *text = getenv(name);
+
+    return text != NULL ? strtoll(text, NULL, 10) : otherwise;
+}
+
 MPI_TEST(false_alarm, none, .timeout = TPW_TEST_SECONDS)
 {
-    small_random r = {4000 + (uint64_t)mt_size};
+    const int64_t wanted = number("TPW_TEST_STEPS", TPW_TEST_STEPS), seed = number("TPW_TEST_SEED", 4000);
+    small_random r = {(uint64_t)(seed + mt_size)};
     int64_t steps = 0, checks = 0, sequences = 0, workers = 0;
     double began = MPI_Wtime();
 
-    while (steps < TPW_TEST_STEPS) {
-        int64_t left = TPW_TEST_STEPS - steps;
+    cr_assert_gt(wanted, 0);
+    while (steps < wanted) {
+        int64_t left = wanted - steps;
 
         steps += run_worker(&r, left < STEPS_EACH ? left : STEPS_EACH, &checks, &sequences);
         workers++;
     }
     if (mt_rank == 0)
-        printf("np %d: no alarm in %lld checked steps (%lld comparisons) of %lld workers and %lld sequences, %.0f s\n",
-               mt_size, (long long)steps, (long long)checks, (long long)workers, (long long)sequences,
+        printf("np %d, seed %lld: no alarm in %lld checked steps (%lld comparisons) of %lld workers and %lld "
+               "sequences, %.0f s\n",
+               mt_size, (long long)seed, (long long)steps, (long long)checks, (long long)workers, (long long)sequences,
                MPI_Wtime() - began);
 }

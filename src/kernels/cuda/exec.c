@@ -140,6 +140,32 @@ static tpw_status device_fill(const tpw_exec *exec, void *to, int byte, size_t b
     return st;
 }
 
+static tpw_status device_alloc_host(const tpw_exec *exec, size_t bytes, void **out, tpw_error *err)
+{
+    tpw_cuda *cuda = tpw_cuda_of(exec);
+    int before = tpw_cuda_enter(cuda->gpu.index);
+    void *data = NULL;
+    tpw_status st =
+        tpw_cuda_check(cuda, cudaHostAlloc(&data, bytes > 0 ? bytes : 1, cudaHostAllocMapped | cudaHostAllocPortable),
+                       "allocating pinned host memory", err);
+
+    tpw_cuda_leave(before);
+    if (st == TPW_OK) {
+        memset(data, 0, bytes);
+        *out = data;
+    }
+    return st;
+}
+
+static void device_free_host(const tpw_exec *exec, void *data)
+{
+    tpw_cuda *cuda = tpw_cuda_of(exec);
+    int before = tpw_cuda_enter(cuda->gpu.index);
+
+    (void)cudaFreeHost(data);
+    tpw_cuda_leave(before);
+}
+
 static size_t device_bytes_now(const tpw_exec *exec)
 {
     return tpw_cuda_of(exec)->bytes_now;
@@ -159,6 +185,9 @@ static const tpw_device cuda_device = {
     .fill = device_fill,
     .bytes_now = device_bytes_now,
     .bytes_peak = device_bytes_peak,
+    .stage = tpw_cuda_stage,
+    .alloc_host = device_alloc_host,
+    .free_host = device_free_host,
     .packed_bytes = tpw_cuda_packed_bytes,
     .pack = tpw_cuda_pack,
 };
@@ -178,8 +207,8 @@ static tpw_status create_here(tpw_cuda *cuda, tpw_error *err)
     cuda->scratch_bytes = SCRATCH_BYTES;
     TPW_TRY(tpw_cuda_check(cuda, cudaMalloc((void **)&cuda->fault_local, sizeof *cuda->fault_local),
                            "allocating the fault word", err));
-    TPW_TRY(tpw_cuda_check(
-        cuda, cudaMemsetAsync(cuda->fault_local, 0, sizeof *cuda->fault_local, cuda->stream), "clearing memory", err));
+    TPW_TRY(tpw_cuda_check(cuda, cudaMemsetAsync(cuda->fault_local, 0, sizeof *cuda->fault_local, cuda->stream),
+                           "clearing memory", err));
     TPW_TRY(tpw_cuda_check(cuda, cudaHostAlloc((void **)&cuda->fault, sizeof *cuda->fault, cudaHostAllocMapped),
                            "allocating the fault word", err));
     *cuda->fault = TPW_FAULT_NONE;
@@ -194,8 +223,8 @@ static tpw_status ask_unit(tpw_cuda *cuda, const tpw_cuda_options *options, tpw_
 
     TPW_TRY(tpw_cuda_selftest(&cuda->exec, &report, err));
     if (report.subnormal_wrong > 0)
-        return tpw_fail(err, TPW_ERR_DEVICE, "GPU %d (%s): its matrix unit does not keep BF16 subnormals: %s", cuda->gpu.index,
-                        cuda->gpu.name, report.text);
+        return tpw_fail(err, TPW_ERR_DEVICE, "GPU %d (%s): its matrix unit does not keep BF16 subnormals: %s",
+                        cuda->gpu.index, cuda->gpu.name, report.text);
     cuda->wgmma = !cuda->portable && !options->no_wgmma && report.wgmma_asked > 0 && report.wgmma_unequal == 0;
     return TPW_OK;
 }
@@ -240,6 +269,8 @@ static void free_exec(tpw_cuda *cuda)
         (void)cudaStreamDestroy(cuda->stream);
     }
     (void)cudaFree(cuda->scratch);
+    (void)cudaFree(cuda->batch_device);
+    (void)cudaFreeHost(cuda->batch_host);
     (void)cudaFree(cuda->fault_local);
     (void)cudaFreeHost(cuda->fault);
     (void)cudaGetLastError();

@@ -71,16 +71,20 @@ __global__ void __launch_bounds__(32 * WARPS, 1) tile(const __grid_constant__ tp
             for (int i = 0; i < 2; i++)
                 tpw_widen_chunk<E4M3>((const uint4 *)(stage + (wr * 2 + i) * STRIP_BYTES + c * CHUNK_BYTES) + lane,
                                       a[i]);
+            uint4 b[NT]; // all first, so that neighbouring instructions belong to different chains
 #pragma unroll
-            for (int n = 0; n < NT; n++) {
-                const uint4 b = *(const uint4 *)(stage + W_BYTES + x_at(wc * NT * 8 + n * 8 + g, c * 4 + t));
+            for (int n = 0; n < NT; n++)
+                b[n] = *(const uint4 *)(stage + W_BYTES + x_at(wc * NT * 8 + n * 8 + g, c * 4 + t));
+#pragma unroll
+            for (int n = 0; n < NT; n++)
 #pragma unroll
                 for (int i = 0; i < 2; i++)
-                    tpw_mma(raw[i][n], a[i], b.x, b.y);
+                    tpw_mma(raw[i][n], a[i], b[n].x, b[n].y);
+#pragma unroll
+            for (int n = 0; n < NT; n++)
 #pragma unroll
                 for (int i = 0; i < 2; i++)
-                    tpw_mma(raw[i][n], a[i] + 4, b.z, b.w);
-            }
+                    tpw_mma(raw[i][n], a[i] + 4, b[n].z, b[n].w);
         }
 #pragma unroll
         for (int i = 0; i < 2; i++) {

@@ -122,6 +122,7 @@ __global__ void __launch_bounds__(32 * (CONSUMERS + 1), 1) wgmma_tile(const __gr
                 tpw_wgmma_wait<1>();
         }
         tpw_wgmma_wait<0>();
+        __syncwarp(); // all lanes have read their weights
         if (lane == 0)
             arrive(empty + 8 * slot);
 #pragma unroll

@@ -134,11 +134,13 @@ struct tpw_norm_lane {
                 pieces[piece] = square;
             __syncthreads();
         } else {
+#if __CUDA_ARCH__ >= 900
             cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
             cluster.sync(); // all CTAs of the row run, so that their shared memory is there
             if (lane < ctas)
                 *cluster.map_shared_rank(&pieces[piece], lane) = square;
             cluster.sync();
+#endif
         }
         float all = 0.0f;
         for (int i = 0; i < total; i++)

@@ -1,0 +1,823 @@
+/* attn_prepare against the host bit for bit; attention against double precision and the host, and its bits against themselves:
+ * decode, verify and prefill, cuts, pages, neighbours, passes and tiles. Activations are BF16 (there is no F16 activation).
+ * SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/cuda/exec.h"
+#include "kernels/elementary.h"
+#include "kernels/rope.h"
+#include "twin.h"
+
+TestSuite(gpu_attention, .timeout = 250);
+
+#define PARTS_MAX 9
+#define ROPE_DIM  64
+
+typedef struct shape {
+    int sequences, hq, hkv, dim, page_size;
+} shape;
+
+/* The seed system's prefill shapes without MLA. */
+static const shape seed_shapes[] = {{1, 1, 1, 128, 8},   {1, 4, 4, 128, 8},  {2, 8, 8, 128, 16}, {4, 16, 16, 128, 8},
+                                    {8, 64, 64, 128, 8}, {1, 24, 4, 256, 8}, {1, 12, 2, 256, 8}, {1, 6, 1, 256, 8},
+                                    {2, 12, 2, 256, 64}, {1, 24, 4, 256, 64}};
+#define SEED_SHAPES (int)(sizeof seed_shapes / sizeof *seed_shapes)
+
+static size_t cases, elements;
+
+/* One sequence: BF16 values of every position, contiguous rows. */
+typedef struct tape {
+    shape s;
+    int n;
+    uint16_t *q, *qg, *k, *v;
+    int32_t *pages;
+} tape;
+
+/* A matrix in both places. */
+typedef struct pair {
+    tpw_mat h, d;
+    size_t bytes;
+} pair;
+
+/* The caches and the step's matrices. */
+typedef struct rig {
+    shape s;
+    int32_t pages_given;
+    tpw_kv h, d;
+    size_t kv_bytes;
+    pair q, qg, k, v, out;
+    float *rope, *norm; /* device */
+    tpw_segment segments[PARTS_MAX];
+    tpw_batch batch;
+} rig;
+
+/* Rows [pos, pos + rows) of a tape; out holds rows of hq * dim. */
+typedef struct part {
+    const tape *t;
+    int pos, rows;
+    uint16_t *out;
+} part;
+
+static double get(const uint16_t *x, int64_t i)
+{
+    return (double)tpw_bf16_to_f32(x[i]);
+}
+
+/* Keys grow or shrink along the sequence, so that the maximum moves from split to split in both ways. */
+static tape tape_make(shape s, int n, float spread, uint64_t start)
+{
+    ops_random r = {start};
+    const size_t nq = (size_t)n * (size_t)(s.hq * s.dim), nk = (size_t)n * (size_t)(s.hkv * s.dim);
+    tape t = {s,
+              n,
+              gpu_host_alloc(nq * 2),
+              gpu_host_alloc(nq * 4),
+              gpu_host_alloc(nk * 2),
+              gpu_host_alloc(nk * 2),
+              gpu_host_alloc(sizeof(int32_t) * (size_t)(n / s.page_size + 1))};
+    for (size_t i = 0; i < nq; i++)
+        t.q[i] = tpw_bf16_from_f32(spread * ops_uniform(&r));
+    for (size_t i = 0; i < 2 * nq; i++)
+        t.qg[i] = tpw_bf16_from_f32(4.0f * ops_uniform(&r));
+    for (size_t i = 0; i < nk; i++) {
+        const float along = (float)i / (float)nk;
+        t.k[i] = tpw_bf16_from_f32((i / (size_t)s.dim % 2 ? 0.3f + along : 1.3f - along) * 2.0f * ops_uniform(&r));
+        t.v[i] = tpw_bf16_from_f32(ops_uniform(&r) + 0.1f);
+    }
+    return t;
+}
+
+static void tape_free(tape *t)
+{
+    free(t->q), free(t->qg), free(t->k), free(t->v), free(t->pages);
+}
+
+static pair pair_make(int rows, int cols, int pad)
+{
+    pair m = {{NULL, TPW_BF16, rows, cols, (int64_t)cols + pad}, {0}, (size_t)rows * (size_t)(cols + pad) * 2};
+    m.h.data = gpu_host_alloc(m.bytes);
+    memset(m.h.data, OPS_POISON, m.bytes);
+    m.d = m.h;
+    m.d.data = gpu_upload(gpu, m.h.data, m.bytes);
+    return m;
+}
+
+static void pair_free(pair *m)
+{
+    free(m->h.data);
+    gpu_free(gpu, m->d.data);
+}
+
+static void cache_send(rig *g)
+{
+    GPU_OK(gpu->device->upload(gpu, g->d.k, g->h.k, g->kv_bytes, err));
+    GPU_OK(gpu->device->upload(gpu, g->d.v, g->h.v, g->kv_bytes, err));
+}
+
+/* Caches of NaN for `positions` positions and some more pages; matrices of `rows` rows, `pad` elements apart. */
+static rig rig_make(shape s, int positions, int rows, int pad)
+{
+    rig g = {.s = s};
+    const int32_t pages = positions / s.page_size + 2 * PARTS_MAX;
+    g.kv_bytes = (size_t)pages * (size_t)(s.hkv * s.page_size * s.dim) * 2;
+    g.h = (tpw_kv){gpu_host_alloc(g.kv_bytes), gpu_host_alloc(g.kv_bytes), TPW_BF16, s.hkv, s.dim, s.page_size, pages};
+    memset(g.h.k, OPS_POISON, g.kv_bytes);
+    memset(g.h.v, OPS_POISON, g.kv_bytes);
+    g.d = g.h;
+    g.d.k = gpu_alloc(gpu, g.kv_bytes);
+    g.d.v = gpu_alloc(gpu, g.kv_bytes);
+    cache_send(&g);
+    g.q = pair_make(rows, s.hq * s.dim, pad);
+    g.qg = pair_make(rows, 2 * s.hq * s.dim, pad);
+    g.k = pair_make(rows, s.hkv * s.dim, pad);
+    g.v = pair_make(rows, s.hkv * s.dim, pad);
+    g.out = pair_make(rows, s.hq * s.dim, pad);
+    return g;
+}
+
+static void rig_free(rig *g)
+{
+    pair *all[] = {&g->q, &g->qg, &g->k, &g->v, &g->out};
+    for (int i = 0; i < 5; i++)
+        pair_free(all[i]);
+    free(g->h.k), free(g->h.v);
+    gpu_free(gpu, g->d.k), gpu_free(gpu, g->d.v);
+    gpu_free(gpu, g->rope), gpu_free(gpu, g->norm);
+}
+
+/* Gives a tape its pages in a shuffled order; page 0 is left out. */
+static void give_pages(rig *g, tape *t, uint64_t start)
+{
+    ops_random r = {start};
+    const int32_t count = (t->n + g->s.page_size - 1) / g->s.page_size;
+    for (int32_t i = 0; i < count; i++)
+        t->pages[i] = 1 + g->pages_given + i;
+    for (int32_t i = count - 1; i > 0; i--) {
+        const int32_t j = (int32_t)(ops_next(&r) % (uint64_t)(i + 1)), swap = t->pages[i];
+        t->pages[i] = t->pages[j], t->pages[j] = swap;
+    }
+    g->pages_given += count;
+    cr_assert_lt(g->pages_given + 1, g->h.pages);
+}
+
+static int64_t cell(const rig *g, const tape *t, int pos, int head)
+{
+    const int size = g->s.page_size;
+    return (((int64_t)t->pages[pos / size] * g->s.hkv + head) * size + pos % size) * g->s.dim;
+}
+
+/* Puts positions [0, n) of a tape into the host's cache. */
+static void cache_fill(rig *g, const tape *t, int n)
+{
+    const size_t row = (size_t)g->s.dim * 2;
+    for (int pos = 0; pos < n; pos++)
+        for (int h = 0; h < g->s.hkv; h++) {
+            const int64_t from = ((int64_t)pos * g->s.hkv + h) * g->s.dim, to = cell(g, t, pos, h);
+            memcpy((uint16_t *)g->h.k + to, t->k + from, row);
+            memcpy((uint16_t *)g->h.v + to, t->v + from, row);
+        }
+}
+
+static void rows_put(pair *m, int row, const uint16_t *from, int rows)
+{
+    for (int r = 0; r < rows; r++)
+        memcpy((uint16_t *)m->h.data + (row + r) * m->h.stride, from + (int64_t)r * m->h.cols, (size_t)m->h.cols * 2);
+}
+
+static void pair_rows(pair *m, int rows)
+{
+    m->h.rows = m->d.rows = rows;
+    GPU_OK(gpu->device->upload(gpu, m->d.data, m->h.data, (size_t)rows * (size_t)m->h.stride * 2, err));
+}
+
+/* Stages the step's batch and sends its rows. */
+static void step_stage(rig *g, const part *parts, int n)
+{
+    pair *all[] = {&g->q, &g->qg, &g->k, &g->v, &g->out};
+    g->batch = (tpw_batch){.segment_count = n, .segments = g->segments};
+    for (int i = 0; i < n; i++) {
+        const part *p = &parts[i];
+        const int64_t q = (int64_t)p->pos * g->q.h.cols, k = (int64_t)p->pos * g->k.h.cols;
+        const int row = g->batch.rows;
+        g->segments[i] = (tpw_segment){row, p->rows, 1, 1 + i, p->pos, p->t->pages};
+        rows_put(&g->q, row, p->t->q + q, p->rows);
+        rows_put(&g->qg, row, p->t->qg + 2 * q, p->rows);
+        rows_put(&g->k, row, p->t->k + k, p->rows);
+        rows_put(&g->v, row, p->t->v + k, p->rows);
+        g->batch.rows += p->rows;
+    }
+    memset(g->out.h.data, OPS_POISON, (size_t)g->batch.rows * (size_t)g->out.h.stride * 2);
+    for (int i = 0; i < 5; i++)
+        pair_rows(all[i], g->batch.rows);
+    GPU_OK(gpu->device->stage(gpu, &g->batch, g->s.page_size, err));
+}
+
+static tpw_attention_args attention_of(const rig *g)
+{
+    return (tpw_attention_args){&g->batch, g->q.d, g->qg.d, g->s.hq, g->d, g->out.d};
+}
+
+/* Reads the result; nothing but the rows may have been written. */
+static void step_collect(rig *g, const part *parts, int n)
+{
+    const size_t stride = (size_t)g->out.h.stride, cols = (size_t)g->out.h.cols;
+    uint16_t *got = gpu_host_alloc(g->out.bytes);
+    gpu_download(gpu, got, g->out.d.data, (size_t)g->batch.rows * stride * 2);
+    for (size_t row = 0; row < (size_t)g->batch.rows; row++)
+        for (size_t c = cols; c < stride; c++)
+            cr_assert_eq(got[row * stride + c], 0xFFFF, "padding of out was written");
+    for (int i = 0; i < n; i++)
+        for (int r = 0; r < parts[i].rows; r++)
+            memcpy(parts[i].out + (size_t)r * cols, got + (size_t)(g->segments[i].row0 + r) * stride, cols * 2);
+    free(got);
+}
+
+/* Attention over what the caches hold. */
+static void step_attend(rig *g, const part *parts, int n)
+{
+    step_stage(g, parts, n);
+    const tpw_attention_args args = attention_of(g);
+    GPU_OK(gpu->ops->attention(gpu, &args, err));
+    GPU_OK(tpw_cuda_sync(gpu, err));
+    step_collect(g, parts, n);
+}
+
+/* The layer's two ops: K and V are written, then read. */
+static void step_layer(rig *g, const part *parts, int n)
+{
+    step_stage(g, parts, n);
+    const tpw_attention_args args = attention_of(g);
+    const tpw_attn_prepare_args prepare = {.batch = &g->batch,
+                                           .qg = g->qg.d,
+                                           .k = g->k.d,
+                                           .v = g->v.d,
+                                           .q_heads = g->s.hq,
+                                           .q_norm = g->norm,
+                                           .k_norm = g->norm,
+                                           .eps = 1e-6f,
+                                           .rope = g->rope,
+                                           .rope_dim = ROPE_DIM,
+                                           .kv = g->d,
+                                           .q = g->q.d};
+    GPU_OK(gpu->ops->attn_prepare(gpu, &prepare, err));
+    GPU_OK(gpu->ops->attention(gpu, &args, err));
+    GPU_OK(tpw_cuda_sync(gpu, err));
+    step_collect(g, parts, n);
+}
+
+/* What step_layer needs: a rotary table and a norm. */
+static void rig_layer(rig *g, int positions)
+{
+    float norm[256], *rope = gpu_host_alloc(sizeof(float) * (size_t)positions * ROPE_DIM);
+    ops_random r = {77};
+    for (int i = 0; i < 256; i++)
+        norm[i] = 1.0f + ops_uniform(&r);
+    GPU_OK(tpw_rope_fill(rope, positions, ROPE_DIM, 1e7, err));
+    g->rope = gpu_upload(gpu, rope, sizeof(float) * (size_t)positions * ROPE_DIM);
+    g->norm = gpu_upload(gpu, norm, sizeof norm);
+    free(rope);
+}
+
+static void exact_row(const tape *t, int pos, int head, double *out)
+{
+    const shape s = t->s;
+    const int kh = head / (s.hq / s.hkv);
+    const int64_t q = ((int64_t)pos * s.hq + head) * s.dim;
+    double *p = gpu_host_alloc(sizeof *p * (size_t)(pos + 1)), most = -INFINITY, sum = 0;
+    for (int j = 0; j <= pos; j++) {
+        p[j] = 0;
+        for (int d = 0; d < s.dim; d++)
+            p[j] += get(t->q, q + d) * get(t->k, ((int64_t)j * s.hkv + kh) * s.dim + d);
+        p[j] /= sqrt(s.dim);
+        most = p[j] > most ? p[j] : most;
+    }
+    for (int d = 0; d < s.dim; d++)
+        out[d] = 0;
+    for (int j = 0; j <= pos; j++) {
+        const double w = exp(p[j] - most);
+        sum += w;
+        for (int d = 0; d < s.dim; d++)
+            out[d] += w * get(t->v, ((int64_t)j * s.hkv + kh) * s.dim + d);
+    }
+    for (int d = 0; d < s.dim; d++)
+        out[d] = out[d] / sum / (1 + exp(-get(t->qg, 2 * q + s.dim + d)));
+    free(p);
+}
+
+/* |v| <= 1.1. Rounding p to BF16 moves a mean of v by at most 2^-9 of that, rounding the result as much again; all that is in FP32
+ * adds less than a twentieth. */
+#define BOUND (1.1 * 0x1p-8 * 1.05)
+
+static void expect_exact(const part *p, int row, int head, const char *what)
+{
+    const shape s = p->t->s;
+    double want[256];
+    exact_row(p->t, p->pos + row, head, want);
+    for (int d = 0; d < s.dim; d++) {
+        const double got = get(p->out, ((int64_t)row * s.hq + head) * s.dim + d);
+        cr_assert(fabs(got - want[d]) <= BOUND, "%s: position %d head %d dim %d: %g, exact %g", what, p->pos + row,
+                  head, d, got, want[d]);
+    }
+    elements += (size_t)s.dim;
+}
+
+/* The host op over the same caches: every element within the two bounds. */
+static void expect_host(rig *g, const part *parts, int n, const char *what)
+{
+    const tpw_attention_args args = {&g->batch, g->q.h, g->qg.h, g->s.hq, g->h, g->out.h};
+    GPU_OK(host->ops->attention(host, &args, err));
+    for (int i = 0; i < n; i++)
+        for (int r = 0; r < parts[i].rows; r++)
+            for (int c = 0; c < g->out.h.cols; c++) {
+                const double got = get(parts[i].out, (int64_t)r * g->out.h.cols + c),
+                             want = get(g->out.h.data, (g->segments[i].row0 + r) * g->out.h.stride + c);
+                cr_assert(fabs(got - want) <= 2 * BOUND, "%s: part %d row %d column %d: %g, the host has %g", what, i,
+                          r, c, got, want);
+            }
+    elements += (size_t)g->batch.rows * (size_t)g->out.h.cols;
+}
+
+/* One seed shape: the first sequence takes `rows` rows after `history`, the others fewer at other places. */
+static void check_seed_shape(shape s, int rows, int history, int pad)
+{
+    char what[96];
+    tape t[PARTS_MAX];
+    part parts[PARTS_MAX] = {0};
+    int positions = 0, total = 0;
+    snprintf(what, sizeof what, "%d x %d/%d heads of %d, pages of %d, %d rows after %d", s.sequences, s.hq, s.hkv,
+             s.dim, s.page_size, rows, history);
+    for (int i = 0; i < s.sequences; i++) {
+        const int mine = i == 0 ? rows : (rows * i * 5) % 37 + 1, before = i == 0 ? history : (history * i) % 531;
+        t[i] = tape_make(s, before + mine, i % 2 ? 1.0f : 3.0f, (uint64_t)(rows * 100 + i));
+        parts[i] = (part){&t[i], before, mine, gpu_host_alloc((size_t)mine * (size_t)(s.hq * s.dim) * 2)};
+        positions += before + mine + s.page_size, total += mine;
+    }
+    rig g = rig_make(s, positions, total, pad);
+    for (int i = 0; i < s.sequences; i++) {
+        give_pages(&g, &t[i], (uint64_t)(i + rows));
+        cache_fill(&g, &t[i], t[i].n);
+    }
+    cache_send(&g);
+    step_attend(&g, parts, s.sequences);
+    if (total <= 300)
+        expect_host(&g, parts, s.sequences, what);
+    for (int i = 0; i < s.sequences; i++)
+        for (int n = 0; n < 5; n++)
+            expect_exact(&parts[i], (parts[i].rows - 1) * n / 4, (i + n * 7) % s.hq, what);
+    cases++;
+    for (int i = 0; i < s.sequences; i++) {
+        tape_free(&t[i]);
+        free(parts[i].out);
+    }
+    rig_free(&g);
+}
+
+static void check_seed_shapes(int first, int last)
+{
+    for (int i = first; i < last; i++) {
+        const int page = seed_shapes[i].page_size, lengths[] = {1, page - 1, page, page + 1, 137, 1023, 1024};
+        for (int n = 0; n < 7; n++)
+            for (int history = 0; history < 2; history++)
+                check_seed_shape(seed_shapes[i], lengths[n], history ? 301 + 5 * page : 0, n % 3 == 1 ? 3 : 8);
+    }
+}
+
+static void open_counted(void)
+{
+    open_both();
+    cases = elements = 0;
+}
+
+static void close_counted(size_t cases_least, size_t elements_least)
+{
+    fprintf(stderr, "%zu cases, %zu elements compared\n", cases, elements);
+    cr_assert_geq(cases, cases_least);
+    cr_assert_geq(elements, elements_least);
+    close_both(0);
+}
+
+Test(gpu_attention, seed_prefill_shapes_of_128)
+{
+    open_counted();
+    check_seed_shapes(0, 5);
+    close_counted(70, 3000000);
+}
+
+Test(gpu_attention, seed_prefill_shapes_of_256)
+{
+    open_counted();
+    check_seed_shapes(5, SEED_SHAPES);
+    close_counted(70, 3000000);
+}
+
+/* The seed's decode shapes: one row after many. */
+Test(gpu_attention, seed_decode_shapes)
+{
+    static const shape shapes[] = {{1, 1, 1, 128, 16},  {4, 40, 40, 128, 16}, {6, 40, 40, 128, 16},
+                                   {3, 8, 8, 128, 16},  {3, 8, 8, 64, 16},    {8, 64, 8, 128, 16},
+                                   {1, 24, 4, 256, 16}, {1, 12, 2, 256, 16},  {1, 6, 1, 256, 16}};
+    static const int keys[] = {15, 1024, 1024, 1024, 1024, 2048, 32, 32, 32};
+    open_counted();
+    for (int i = 0; i < 9; i++)
+        for (int n = 0; n < 3; n++)
+            check_seed_shape(shapes[i], 1, keys[i] - 1 - n * keys[i] / 3, 8);
+    close_counted(27, 100000);
+}
+
+/* Every grouping, head size and page size; rows on both sides of each border of tiles and splits. */
+Test(gpu_attention, groups_pages_and_borders)
+{
+    static const int groups[] = {6, 4, 3, 2, 1}, rows[] = {1, 2, 3, 5, 9, 16, 17, 33}, at[] = {0, 62, 255, 256, 511};
+    open_counted();
+    for (int n = 0; n < 5 * 3 * 9; n++) {
+        const int page = 1 << n % 9;
+        check_seed_shape((shape){1 + n % 2, 2 * groups[n % 5], 2, 64 << n / 5 % 3, page}, rows[n % 8], at[n / 3 % 5],
+                         n % 4);
+    }
+    close_counted(135, 500000);
+}
+
+Test(gpu_attention, decode_to_32768_keys)
+{
+    const shape s = {1, 12, 2, 256, 64};
+    const int keys[] = {32768, 32767, 32001, 16385, 8192, 4097, 2048}, most = 32768;
+    open_counted();
+    tape t = tape_make(s, most, 2.0f, 5);
+    rig g = rig_make(s, most, 64, 8);
+    uint16_t *out = gpu_host_alloc(64 * 12 * 256 * 2), *other = gpu_host_alloc(64 * 12 * 256 * 2);
+    const size_t row = 12 * 256;
+    give_pages(&g, &t, 6);
+    cache_fill(&g, &t, most);
+    cache_send(&g);
+    for (int i = 0; i < 7; i++) {
+        const part one = {&t, keys[i] - 1, 1, out}, verify = {&t, keys[i] - 9, 9, other},
+                   walk = {&t, keys[i] - 64, 64, other};
+        step_attend(&g, &one, 1);
+        expect_exact(&one, 0, i, "decode");
+        expect_exact(&one, 0, 11 - i, "decode");
+        step_attend(&g, &verify, 1);
+        cr_assert(memcmp(out, other + 8 * row, row * 2) == 0, "the last of nine rows has other bits at %d", keys[i]);
+        step_attend(&g, &walk, 1);
+        cr_assert(memcmp(out, other + 63 * row, row * 2) == 0, "the last of 64 rows has other bits at %d", keys[i]);
+        cases++;
+        elements += 2 * row;
+    }
+    free(out), free(other);
+    tape_free(&t);
+    rig_free(&g);
+    close_counted(7, 7 * 2 * 12 * 256);
+}
+
+/* How a sequence is cut and what stands beside it. */
+typedef struct cutting {
+    int rows; /* a step */
+    int page_size;
+    int others; /* further sequences in each step */
+    int pad;
+    uint64_t shuffle;
+} cutting;
+
+/* K and V of the tape's positions as the caches have them, in order of position. */
+static void cache_read(rig *g, const tape *t, int n, uint16_t *to)
+{
+    const size_t row = (size_t)g->s.dim;
+    gpu_download(gpu, g->h.k, g->d.k, g->kv_bytes);
+    gpu_download(gpu, g->h.v, g->d.v, g->kv_bytes);
+    for (int pos = 0; pos < n; pos++)
+        for (int h = 0; h < g->s.hkv; h++, to += 2 * row) {
+            memcpy(to, (uint16_t *)g->h.k + cell(g, t, pos, h), row * 2);
+            memcpy(to + row, (uint16_t *)g->h.v + cell(g, t, pos, h), row * 2);
+        }
+}
+
+#define OTHER_ROWS 41
+
+/* Runs a whole sequence of n positions through the layer; `out` gets its rows, `kv` what it left in the pages. */
+static void run_sequence(tape *t, cutting c, uint16_t *out, uint16_t *kv)
+{
+    const shape s = t->s;
+    const size_t width = (size_t)(s.hq * s.dim);
+    tape other[PARTS_MAX];
+    uint16_t *scrap = gpu_host_alloc(OTHER_ROWS * width * 2);
+    t->s.page_size = c.page_size;
+    free(t->pages);
+    t->pages = gpu_host_alloc(sizeof(int32_t) * (size_t)(t->n / c.page_size + 1));
+    rig g = rig_make(t->s, t->n + c.others * (OTHER_ROWS + 256), c.rows + c.others * OTHER_ROWS, c.pad);
+    rig_layer(&g, t->n + OTHER_ROWS);
+    for (int i = 0; i < c.others; i++) {
+        other[i] = tape_make(t->s, OTHER_ROWS, 2.0f, c.shuffle + (uint64_t)i);
+        give_pages(&g, &other[i], c.shuffle);
+    }
+    give_pages(&g, t, c.shuffle);
+    for (int pos = 0, rows, n; pos < t->n; pos += rows) {
+        part parts[PARTS_MAX];
+        rows = c.rows < t->n - pos ? c.rows : t->n - pos;
+        for (n = 0; n < c.others / 2; n++)
+            parts[n] = (part){&other[n], 0, n % 2 ? OTHER_ROWS : 1 + pos % 9, scrap};
+        parts[n++] = (part){t, pos, rows, out + (size_t)pos * width};
+        for (; n <= c.others; n++)
+            parts[n] = (part){&other[n - 1], 0, n % 2 ? 1 + pos % 23 : OTHER_ROWS, scrap};
+        step_layer(&g, parts, n);
+    }
+    cache_read(&g, t, t->n, kv);
+    for (int i = 0; i < c.others; i++)
+        tape_free(&other[i]);
+    free(scrap);
+    rig_free(&g);
+}
+
+/* Does the sequence again in another way; every output row and every K and V must have the bits of the first run. */
+static void check_cut(tape *t, cutting c, const uint16_t *out, const uint16_t *kv)
+{
+    const size_t width = (size_t)(t->s.hq * t->s.dim), kv_width = (size_t)(2 * t->s.hkv * t->s.dim);
+    const size_t outs = (size_t)t->n * width, kvs = (size_t)t->n * kv_width;
+    uint16_t *o = gpu_host_alloc(outs * 2), *k = gpu_host_alloc(kvs * 2);
+    run_sequence(t, c, o, k);
+    for (int pos = 0; pos < t->n; pos++) {
+        cr_assert(memcmp(o + (size_t)pos * width, out + (size_t)pos * width, width * 2) == 0,
+                  "position %d has other bits in steps of %d, pages of %d, %d others", pos, c.rows, c.page_size,
+                  c.others);
+        cr_assert(memcmp(k + (size_t)pos * kv_width, kv + (size_t)pos * kv_width, kv_width * 2) == 0,
+                  "K/V of position %d have other bits in steps of %d", pos, c.rows);
+    }
+    for (size_t i = 0; i < outs; i++)
+        cr_assert((o[i] & 0x7FFF) < 0x7F80, "element %zu is no number", i);
+    cases++;
+    elements += outs + kvs;
+    free(o), free(k);
+}
+
+#define CUT_LENGTH 1100
+
+static void check_cuts(shape s, const cutting *cuts, int n)
+{
+    tape t = tape_make(s, CUT_LENGTH, 2.0f, (uint64_t)(s.dim + s.hq));
+    uint16_t *out = gpu_host_alloc((size_t)t.n * (size_t)(s.hq * s.dim) * 2),
+             *kv = gpu_host_alloc((size_t)t.n * (size_t)(2 * s.hkv * s.dim) * 2);
+    run_sequence(&t, (cutting){1024, 64, 0, 8, 1}, out, kv);
+    for (int i = 0; i < n; i++)
+        check_cut(&t, cuts[i], out, kv);
+    free(out), free(kv);
+    tape_free(&t);
+}
+
+Test(gpu_attention, a_token_has_one_set_of_bits)
+{
+    static const shape shapes[] = {{1, 12, 2, 256, 64}, {1, 6, 1, 256, 64}, {1, 8, 2, 128, 64},
+                                   {1, 6, 2, 64, 64},   {1, 4, 2, 128, 64}, {1, 3, 3, 64, 64}};
+    static const cutting cuts[] = {{1, 64, 0, 8, 2},  {7, 8, 0, 3, 3},     {64, 16, 0, 8, 4},  {1024, 256, 0, 0, 5},
+                                   {9, 32, 3, 8, 6},  {1, 1, 5, 1, 7},     {17, 128, 4, 8, 8}, {1024, 4, 8, 8, 9},
+                                   {16, 2, 0, 8, 10}, {100, 64, 2, 8, 11}, {257, 64, 1, 8, 12}};
+    open_counted();
+    for (int i = 0; i < 6; i++)
+        check_cuts(shapes[i], cuts, 11);
+    close_counted(66, 66 * CUT_LENGTH * 3 * 64);
+}
+
+/* Row j of a verify step, whatever drafts stand after it, is the token's decode row; after a rejection its K/V are written anew. */
+Test(gpu_attention, verify_rows_are_decode_rows)
+{
+    static const int at[] = {0, 57, 247, 250, 255, 256, 505, 1015};
+    const shape s = {1, 12, 2, 256, 64};
+    const size_t width = 12 * 256;
+    open_counted();
+    tape t = tape_make(s, 1024, 2.0f, 21), wrong = tape_make(s, 1024, 2.0f, 22);
+    rig g = rig_make(s, 1024, 1024, 8);
+    rig_layer(&g, 1024);
+    give_pages(&g, &t, 3);
+    memcpy(wrong.pages, t.pages, sizeof(int32_t) * 16);
+    uint16_t *all = gpu_host_alloc(1024 * width * 2), *out = gpu_host_alloc(9 * width * 2);
+    step_layer(&g, &(part){&t, 0, 1024, all}, 1);
+    for (int i = 0; i < 8; i++)
+        for (int j = 0; j < 9; j++) {
+            /* rows after j are drafts of another text */
+            memcpy(wrong.qg + (size_t)at[i] * width * 2, t.qg + (size_t)at[i] * width * 2, (size_t)(j + 1) * width * 4);
+            memcpy(wrong.k + (size_t)at[i] * 512, t.k + (size_t)at[i] * 512, (size_t)(j + 1) * 1024);
+            memcpy(wrong.v + (size_t)at[i] * 512, t.v + (size_t)at[i] * 512, (size_t)(j + 1) * 1024);
+            step_layer(&g, &(part){&wrong, at[i], 9, out}, 1);
+            for (int r = 0; r <= j; r++)
+                cr_assert(memcmp(out + (size_t)r * width, all + (size_t)(at[i] + r) * width, width * 2) == 0,
+                          "row %d of a verify at %d with %d right", r, at[i], j);
+            step_layer(&g, &(part){&t, at[i] + j, 1, out}, 1);
+            cr_assert(memcmp(out, all + (size_t)(at[i] + j) * width, width * 2) == 0, "decode at %d", at[i] + j);
+            cases++;
+            elements += (size_t)(j + 2) * width;
+            step_layer(&g, &(part){&t, at[i], 9, out}, 1); /* the right text again for what follows */
+        }
+    free(all), free(out);
+    tape_free(&t), tape_free(&wrong);
+    rig_free(&g);
+    close_counted(72, 72 * 2 * width);
+}
+
+/* Passes over little scratch, other tiles, parts and stages: the bits stay. */
+Test(gpu_attention, resources_change_no_bit)
+{
+    const shape s = {4, 12, 2, 256, 64};
+    static const int pos[] = {3000, 255, 1500, 0}, rows[] = {1, 4, 9, 40};
+    const size_t width = 12 * 256;
+    open_counted();
+    tpw_cuda *inner = tpw_cuda_of(gpu);
+    const size_t scratch = inner->scratch_bytes, shared = inner->shared_bytes;
+    const int32_t processors = inner->gpu.processors;
+    tape t[4];
+    part parts[4];
+    uint16_t *first = gpu_host_alloc(54 * width * 2), *out = gpu_host_alloc(54 * width * 2);
+    rig g = rig_make(s, 5000, 54, 8);
+    for (int i = 0, row = 0; i < 4; row += rows[i++]) {
+        t[i] = tape_make(s, pos[i] + rows[i], 2.0f, (uint64_t)i);
+        give_pages(&g, &t[i], 9);
+        cache_fill(&g, &t[i], t[i].n);
+        parts[i] = (part){&t[i], pos[i], rows[i], out + (size_t)row * width};
+    }
+    cache_send(&g);
+    step_attend(&g, parts, 4);
+    memcpy(first, out, 54 * width * 2);
+    for (int n = 0; n < 4 * 3 * 4; n++) {
+        const size_t slot = (size_t)(14 * 12) * 258 * 4;
+        inner->scratch_bytes = n % 4 == 0 ? scratch : slot * (size_t)(1 + n % 4);
+        inner->gpu.processors = n / 4 % 3 == 0 ? 1 : n / 4 % 3 == 1 ? 132 : 100000;
+        inner->shared_bytes = n / 12 == 0 ? shared : n / 12 == 1 ? 101376 : n / 12 == 2 ? 166912 : 90000;
+        if (inner->shared_bytes > shared)
+            inner->shared_bytes = shared;
+        memset(out, 0, 54 * width * 2);
+        step_attend(&g, parts, 4);
+        cr_assert(memcmp(first, out, 54 * width * 2) == 0,
+                  "other bits with %zu bytes of scratch, %d processors, %zu shared", inner->scratch_bytes,
+                  inner->gpu.processors, inner->shared_bytes);
+        cases++;
+        elements += 54 * width;
+    }
+    inner->scratch_bytes = scratch, inner->gpu.processors = processors, inner->shared_bytes = shared;
+    for (int i = 0; i < 4; i++)
+        tape_free(&t[i]);
+    free(first), free(out);
+    rig_free(&g);
+    close_counted(48, 48 * 54 * width);
+}
+
+/* A page that cannot be: the sequence's rows are no numbers, its neighbour's are untouched. */
+Test(gpu_attention, a_page_that_is_not_there)
+{
+    const shape s = {2, 4, 2, 64, 16};
+    const size_t width = 4 * 64;
+    open_counted();
+    tape a = tape_make(s, 300, 2.0f, 1), b = tape_make(s, 300, 2.0f, 2);
+    rig g = rig_make(s, 700, 60, 8);
+    uint16_t *out = gpu_host_alloc(60 * width * 2), *good = gpu_host_alloc(60 * width * 2);
+    give_pages(&g, &a, 1), give_pages(&g, &b, 2);
+    cache_fill(&g, &a, 300), cache_fill(&g, &b, 300);
+    cache_send(&g);
+    for (int rows = 1; rows <= 20; rows += 19) {
+        const part parts[2] = {{&a, 280, rows, out}, {&b, 270, rows, out + 30 * width}};
+        step_attend(&g, parts, 2);
+        memcpy(good, out, 60 * width * 2);
+        const int32_t page = a.pages[5], wrong[] = {0, -7, g.h.pages, INT32_MAX};
+        for (int n = 0; n < 4; n++) {
+            a.pages[5] = wrong[n];
+            step_attend(&g, parts, 2);
+            for (size_t i = 0; i < (size_t)rows * width; i++)
+                cr_assert((out[i] & 0x7FFF) > 0x7F80, "a number came of page %d", (int)wrong[n]);
+            cr_assert(memcmp(out + 30 * width, good + 30 * width, (size_t)rows * width * 2) == 0);
+            cases++;
+            elements += (size_t)rows * width;
+        }
+        a.pages[5] = page;
+    }
+    free(out), free(good);
+    tape_free(&a), tape_free(&b);
+    rig_free(&g);
+    close_counted(8, 8 * width);
+}
+
+/* One attn_prepare in both places: every byte of q and of the caches, so that foreign places and padding count too. */
+static void check_prepare(shape s, tpw_dtype act, int rope_dim, int odd)
+{
+    static const int pos[] = {0, 13, 511, 90}, rows[] = {3, 20, 1, 17};
+    const int32_t m = 41, pages = 4 * (600 / s.page_size + 2);
+    int32_t *list = gpu_host_alloc(sizeof *list * 4 * 601);
+    tpw_segment segments[4];
+    const tpw_batch batch = {.rows = m, .segment_count = 4, .segments = segments};
+    ops_random r = {(uint64_t)(s.dim + rope_dim)};
+    twin_mat qg = twin_mat_make(act, m, 2 * s.hq * s.dim, odd ? 5 : 8, odd),
+             k = twin_mat_make(act, m, s.hkv * s.dim, odd, odd), v = twin_mat_make(act, m, s.hkv * s.dim, odd * 3, 0),
+             q = twin_mat_make(act, m, s.hq * s.dim, odd * 7, odd);
+    twin_mat cache_k = twin_mat_make(act, pages, s.hkv * s.page_size * s.dim, 0, 0),
+             cache_v = twin_mat_make(act, pages, s.hkv * s.page_size * s.dim, 0, odd),
+             q_norm = twin_mat_make(TPW_F32, 1, s.dim, 0, odd), k_norm = twin_mat_make(TPW_F32, 1, s.dim, 0, 0),
+             rope = twin_mat_make(TPW_F32, 600, rope_dim > 0 ? rope_dim : 2, 0, odd);
+    twin_mat *all[] = {&qg, &k, &v, &q, &cache_k, &cache_v, &q_norm, &k_norm, &rope};
+    for (int i = 0, row = 0, page = pages - 1; i < 4; row += rows[i++]) {
+        segments[i] = (tpw_segment){row, rows[i], 1, 1 + i, pos[i], list + i * 601};
+        for (int p = 0; p <= 600 / s.page_size; p++)
+            list[i * 601 + p] = p * s.page_size < pos[i] + rows[i] ? page-- : -1;
+    }
+    ops_fill(&qg.h, &r, 3.0f), ops_fill(&k.h, &r, 3.0f), ops_fill(&v.h, &r, 3.0f);
+    ops_fill(&q_norm.h, &r, 1.0f), ops_fill(&k_norm.h, &r, 1.0f);
+    if (rope_dim > 0)
+        GPU_OK(tpw_rope_fill(rope.h.data, 600, rope_dim, 1e7, err));
+    for (int i = 0; i < 9; i++)
+        twin_mat_send(all[i]);
+    tpw_attn_prepare_args h = {&batch,
+                               qg.h,
+                               k.h,
+                               v.h,
+                               s.hq,
+                               q_norm.h.data,
+                               k_norm.h.data,
+                               1e-6f,
+                               rope.h.data,
+                               rope_dim,
+                               {cache_k.h.data, cache_v.h.data, act, s.hkv, s.dim, s.page_size, pages},
+                               q.h},
+                          d = {&batch,
+                               qg.d,
+                               k.d,
+                               v.d,
+                               s.hq,
+                               q_norm.d.data,
+                               k_norm.d.data,
+                               1e-6f,
+                               rope.d.data,
+                               rope_dim,
+                               {cache_k.d.data, cache_v.d.data, act, s.hkv, s.dim, s.page_size, pages},
+                               q.d};
+    GPU_OK(gpu->device->stage(gpu, &batch, s.page_size, err));
+    BOTH(attn_prepare, h, d);
+    for (int i = 0; i < 9; i++)
+        twin_end(&all[i]->block, "attn_prepare");
+    free(list);
+    cases++;
+}
+
+Test(gpu_attention, prepare_has_the_bits_of_the_host)
+{
+    static const struct {
+        shape s;
+        int rope_dim;
+    } runs[] = {{{1, 12, 2, 256, 64}, 64}, {{1, 6, 1, 256, 16}, 256}, {{1, 4, 4, 128, 8}, 32},
+                {{1, 2, 1, 64, 256}, 0},   {{1, 3, 3, 40, 1}, 10},    {{1, 2, 1, 300, 16}, 2},
+                {{1, 1, 1, 576, 4}, 64},   {{1, 2, 2, 7, 24}, 4},     {{1, 5, 1, 512, 32}, 512}};
+    open_counted();
+    for (int n = 0; n < 9 * 4; n++)
+        check_prepare(runs[n / 4].s, n % 2 ? TPW_BF16 : TPW_F32, runs[n / 4].rope_dim, n / 2 % 2);
+    cr_assert_eq(cases, 36);
+    close_both(40 << 20);
+}
+
+#define REFUSED(op, args, code, word)                                                           \
+    do {                                                                                        \
+        tpw_error refused_err_ = {0};                                                           \
+        cr_assert_eq(gpu->ops->op(gpu, &(args), &refused_err_), code, "%s", refused_err_.text); \
+        cr_assert(strstr(refused_err_.text, word) != NULL, "%s", refused_err_.text);            \
+    } while (0)
+
+Test(gpu_attention, refusals_name_what_is_wrong)
+{
+    const shape s = {1, 4, 2, 64, 16};
+    open_both();
+    tpw_cuda *inner = tpw_cuda_of(gpu);
+    const size_t scratch = inner->scratch_bytes, shared = inner->shared_bytes;
+    tape t = tape_make(s, 600, 2.0f, 1);
+    rig g = rig_make(s, 700, 4, 8);
+    uint16_t out[4 * 256];
+    give_pages(&g, &t, 1);
+    step_attend(&g, &(part){&t, 590, 4, out}, 1);
+    const tpw_attention_args good = attention_of(&g);
+    tpw_attention_args a = good;
+    a.kv.head_dim = 576;
+    REFUSED(attention, a, TPW_ERR_UNSUPPORTED, "heads of 576");
+    a = good, a.q.dtype = TPW_F32;
+    REFUSED(attention, a, TPW_ERR_UNSUPPORTED, "F32");
+    a = good, a.kv.page_size = 24;
+    REFUSED(attention, a, TPW_ERR_UNSUPPORTED, "24");
+    a = good, a.kv.page_size = 512;
+    REFUSED(attention, a, TPW_ERR_UNSUPPORTED, "512");
+    a = good, a.q_heads = 3;
+    REFUSED(attention, a, TPW_ERR_UNSUPPORTED, "3 query heads");
+    a = good, a.out.cols = 128;
+    REFUSED(attention, a, TPW_ERR_ARGUMENT, "out is [4, 128]");
+    a = good, a.kv.v = (char *)a.kv.v + 2;
+    REFUSED(attention, a, TPW_ERR_ARGUMENT, "multiple of 16");
+    a = good, a.kv.pages = INT32_MAX;
+    REFUSED(attention, a, TPW_ERR_LIMIT, "pages");
+    const tpw_batch unknown = g.batch;
+    a = good, a.batch = &unknown;
+    REFUSED(attention, a, TPW_ERR_ARGUMENT, "not staged");
+    inner->scratch_bytes = 16 * 66 * 4;
+    REFUSED(attention, good, TPW_ERR_LIMIT, "8448 bytes of scratch");
+    inner->scratch_bytes = scratch, inner->shared_bytes = 49152;
+    REFUSED(attention, good, TPW_ERR_UNSUPPORTED, "shared memory");
+    inner->shared_bytes = shared;
+    tpw_attn_prepare_args p = {&g.batch,   g.qg.d, g.k.d,      g.v.d, 4,   g.q.d.data,
+                               g.q.d.data, 1e-6f,  g.q.d.data, 8,     g.d, g.q.d};
+    p.rope_dim = 7;
+    REFUSED(attn_prepare, p, TPW_ERR_UNSUPPORTED, "7 rotary dims");
+    p.rope_dim = 8, p.k.dtype = TPW_F32;
+    REFUSED(attn_prepare, p, TPW_ERR_UNSUPPORTED, "k F32");
+    p.k.dtype = TPW_BF16, p.v.rows = 3;
+    REFUSED(attn_prepare, p, TPW_ERR_ARGUMENT, "v is [3, 128]");
+    p.v.rows = 4, t.pages[37] = 0; /* position 592 */
+    REFUSED(attn_prepare, p, TPW_ERR_ARGUMENT, "page 0 of position 592");
+    tape_free(&t);
+    rig_free(&g);
+    close_both(0);
+}
