@@ -109,6 +109,7 @@ static void fill_options(const planned *p, tpw_options *out)
     out->dummy_layers = (int32_t)v->layers;
     out->dummy_vocab = (int32_t)v->vocab;
     out->compute = (tpw_compute)v->compute;
+    out->backend = v->backend == TPW_BACKEND_CUDA ? TPW_BACKEND_CUDA : TPW_BACKEND_HOST;
     out->sequences_max = (int32_t)v->batch.data[0];
     out->rows_max = (int32_t)v->rows;
     out->page_size = (int32_t)v->page;
@@ -149,9 +150,14 @@ static int largest(const planned *p)
     return most;
 }
 
+static uint64_t needed(const tpw_plan *k)
+{
+    return (uint64_t)k->total + k->gpu;
+}
+
 static bool fits(const planned *p)
 {
-    return !p->memory.known || p->ranks[largest(p)].total <= p->memory.bytes;
+    return !p->memory.known || needed(&p->ranks[largest(p)]) <= p->memory.bytes;
 }
 
 static void say(planned *p)
@@ -175,22 +181,25 @@ static void say(planned *p)
                         (double)k->kv / MIB, (double)k->state / MIB, (double)k->workspace / MIB, (double)k->total / MIB,
                         (double)k->communication / 1024.0);
     }
+    if (p->ranks[most].gpu > 0)
+        tpw_sink_printf(out, "\non the GPU of a rank also %.1f MiB: scratch of the ops, buffers of the communicator\n",
+                        (double)p->ranks[most].gpu / MIB);
     if (!p->memory.known)
         tpw_sink_printf(out, "\nnot compared with any memory (%s); give --memory\n", p->memory.source);
     else if (fits(p))
-        tpw_sink_printf(out, "\nfits: %.2f of %.2f GiB (%s)\n", (double)p->ranks[most].total / GIB,
+        tpw_sink_printf(out, "\nfits: %.2f of %.2f GiB (%s)\n", (double)needed(&p->ranks[most]) / GIB,
                         (double)p->memory.bytes / GIB, p->memory.source);
     else
-        tpw_sink_printf(out, "\nDOES NOT FIT: %.2f of %.2f GiB (%s)\n", (double)p->ranks[most].total / GIB,
+        tpw_sink_printf(out, "\nDOES NOT FIT: %.2f of %.2f GiB (%s)\n", (double)needed(&p->ranks[most]) / GIB,
                         (double)p->memory.bytes / GIB, p->memory.source);
 }
 
 static json_t *rank_json(const tpw_plan *k, int rank)
 {
-    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "rank", rank, "weight_bytes", (json_int_t)k->weights,
+    return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "rank", rank, "weight_bytes", (json_int_t)k->weights,
                      "kv_bytes", (json_int_t)k->kv, "state_bytes", (json_int_t)k->state, "workspace_bytes",
-                     (json_int_t)k->workspace, "device_bytes", (json_int_t)k->total, "host_communication_bytes",
-                     (json_int_t)k->communication);
+                     (json_int_t)k->workspace, "device_bytes", (json_int_t)k->total, "gpu_bytes", (json_int_t)k->gpu,
+                     "host_communication_bytes", (json_int_t)k->communication);
 }
 
 static void push_json(planned *p, tpw_status st)
@@ -230,8 +239,8 @@ static tpw_status verdict(const planned *p, tpw_error *err)
                     "rank %d needs %zu bytes (weights %zu, KV %zu, state %zu, workspace %zu), %" PRIu64
                     " are there (%s), %" PRIu64 " too few: more ranks (--tp), or less --batch, --context, --pages or "
                     "--rows",
-                    most, k->total, k->weights, k->kv, k->state, k->workspace, p->memory.bytes, p->memory.source,
-                    (uint64_t)k->total - p->memory.bytes);
+                    most, (size_t)needed(k), k->weights, k->kv, k->state, k->workspace, p->memory.bytes,
+                    p->memory.source, needed(k) - p->memory.bytes);
 }
 
 static tpw_status open_sinks(planned *p, tpw_error *err)

@@ -326,6 +326,7 @@ static unsigned users(tpw_setting_id id)
     case TPW_SETTING_QUIET:
         return LOADS | USES(TPW_ACTION_DIFF) | PLANS | DOCTORS;
     case TPW_SETTING_BACKEND:
+        return LOADS | DOCTORS | PLANS;
     case TPW_SETTING_ISA:
     case TPW_SETTING_BIND:
     case TPW_SETTING_TIMEOUT:

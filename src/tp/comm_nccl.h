@@ -59,6 +59,9 @@ tpw_nccl_transport tpw_comm_nccl_transport(const tpw_comm *comm, int64_t rows);
 /* Sets the packets' epoch of every block, after all earlier exchanges, on all ranks alike. For tests of its wrap. Collective. */
 tpw_status tpw_comm_nccl_set_epoch(tpw_comm *comm, uint32_t epoch, tpw_error *err) TPW_MUST_CHECK;
 
+/* Bytes of GPU memory that a communicator of `size` ranks takes for its own buffers, NCCL's inner ones not counted. Pure. */
+size_t tpw_comm_nccl_bytes(const tpw_nccl_options *options, int size);
+
 /* NCCL's version numbers: compiled against, loaded. 0 in a build without it. */
 void tpw_nccl_versions(int *compiled, int *loaded);
 

@@ -363,11 +363,9 @@ tpw_status copies_norm(const tpw_exec *exec, const exchange &e, const tpw_norm_r
 
 } // namespace
 
-extern "C" tpw_nccl_device *tpw_nccl_device_new(const tpw_nccl_options *options, int size)
+// The sizes of the buffers.
+static void size_buffers(tpw_nccl_device *d, const tpw_nccl_options *options, int size)
 {
-    tpw_nccl_device *d = (tpw_nccl_device *)calloc(1, sizeof *d);
-    if (d == NULL)
-        return NULL;
     const size_t pieces = ((size_t)options->cols_max + TPW_TREE_PIECE - 1) / TPW_TREE_PIECE,
                  width = pieces * TPW_TREE_PIECE / 2;
     const size_t rows = ((size_t)options->rows_max + TPW_NCCL_BLOCKS - 1) / TPW_NCCL_BLOCKS;
@@ -375,7 +373,22 @@ extern "C" tpw_nccl_device *tpw_nccl_device_new(const tpw_nccl_options *options,
     d->slots = (int32_t)(width > TPW_NCCL_TILE ? width : TPW_NCCL_TILE) * size;
     d->region = rows * width;
     d->gather_words = (size_t)options->rows_max * (((size_t)options->cols_max + 1) / 2);
+}
+
+extern "C" tpw_nccl_device *tpw_nccl_device_new(const tpw_nccl_options *options, int size)
+{
+    tpw_nccl_device *d = (tpw_nccl_device *)calloc(1, sizeof *d);
+    if (d != NULL)
+        size_buffers(d, options, size);
     return d;
+}
+
+extern "C" size_t tpw_comm_nccl_bytes(const tpw_nccl_options *options, int size)
+{
+    tpw_nccl_device d = {};
+    size_buffers(&d, options, size);
+    return d.gather_words * 8 * (size_t)size + 2 * TPW_NCCL_BLOCKS * d.region * sizeof(uint2) +
+           (size_t)TPW_NCCL_BLOCKS * (1 + 2 * (size_t)d.slots) * sizeof(uint4);
 }
 
 extern "C" int tpw_nccl_device_peers(ncclComm_t comm, int size)

@@ -366,23 +366,12 @@ static tpw_status try_host_comm(examination *e, tpw_error *err)
     return asked;
 }
 
-static tpw_status selftest(const tpw_exec *gpu, tpw_cuda_selftest_report *out, tpw_error *err)
-{
-#if TPW_HAVE_CUDA
-    return tpw_cuda_selftest(gpu, out, err);
-#else
-    (void)gpu;
-    (void)out;
-    return tpw_fail(err, TPW_ERR_RESOURCE, "built without CUDA"); /* there is no GPU to come here with */
-#endif
-}
-
 /* Local. Where wgmma has other bits than mma.sync, it is not used: no fault. */
 static tpw_status ask_unit(examination *e, tpw_error *err)
 {
     tpw_cuda_selftest_report report = {0};
 
-    TPW_TRY(selftest(e->gpu, &report, err));
+    TPW_TRY(tpw_cuda_selftest(e->gpu, &report, err));
     e->me->checks[TPW_DOCTOR_SELFTEST].compared = (int64_t)report.subnormal_asked + report.wgmma_asked;
     if (report.subnormal_asked == 0)
         return tpw_fail(err, TPW_ERR_INTERNAL, "the self-test compared nothing");

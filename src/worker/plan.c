@@ -2,8 +2,10 @@
 #include "worker/plan.h"
 
 #include "base/checked.h"
+#include "kernels/cuda/cuda.h"
 #include "model/head.h"
 #include "model/weights.h"
+#include "tp/comm_nccl.h"
 
 #define CONTEXT_DEFAULT 4096
 
@@ -35,7 +37,7 @@ tpw_status tpw_plan_limits_make(const tpw_options *options, const tpw_config *co
         return tpw_fail(err, TPW_ERR_LIMIT, "%d sequences of %lld pages are too many: set pages", o->sequences_max,
                         (long long)pages_each);
     out->context_max = context;
-    out->layout = NULL;
+    out->layout = o->backend == TPW_BACKEND_CUDA ? tpw_cuda_layout() : NULL;
     out->state = (tpw_state_limits){.slots = o->sequences_max,
                                     .pages = o->pages > 0 ? o->pages : (int32_t)(pages_each * o->sequences_max),
                                     .page_size = o->page_size,
@@ -77,6 +79,11 @@ tpw_status tpw_plan_make(const tpw_config *config, tpw_checkpoint *checkpoint, c
     plan.state = state.total - state.kv;
     plan.communication = tpw_exchange_bytes(limits->pass.logits_max) * ((size_t)size + 1);
     TPW_TRY(add_all(&plan, err));
+    if (limits->layout != NULL) {
+        const tpw_nccl_options comm = {.rows_max = limits->pass.rows_max, .cols_max = config->hidden};
+
+        plan.gpu = tpw_cuda_own_bytes() + (size > 1 ? tpw_comm_nccl_bytes(&comm, size) : 0);
+    }
     *out = plan;
     return TPW_OK;
 }

@@ -16,8 +16,9 @@
 #include "tpworker/worker.h"
 
 typedef struct tpw_plan_limits {
-    int32_t context_max;      /* positions of one sequence */
-    const tpw_device *layout; /* whose layout the weights have; NULL (as made): plain rows, the host backend's */
+    int32_t context_max; /* positions of one sequence */
+    const tpw_device *
+        layout; /* whose layout the weights have: the CUDA backend's when options ask for it; NULL: plain rows, the host's */
     tpw_state_limits state;
     tpw_pass_limits pass;
 } tpw_plan_limits;
@@ -29,6 +30,7 @@ typedef struct tpw_plan {
     size_t state; /* recurrent, conv, the MTP module's kept outputs, padding */
     size_t workspace;
     size_t total;         /* of the four: device memory after load, and its peak */
+    size_t gpu;           /* CUDA: scratch of the ops and buffers of the communicator, beside total; else 0 */
     size_t communication; /* host memory: the records of the arg-max exchange. No part of total */
 } tpw_plan;
 

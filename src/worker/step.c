@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/digest.h"
+#include "tp/comm_nccl.h"
 #include "worker/check.h"
 #include "worker/draft.h"
 #include "worker/worker.h"
@@ -259,6 +260,8 @@ static tpw_status step(tpw_worker *w, bool *busy, tpw_error *err)
                                  w->sequences.running[w->buf.planned[i].sequence]->prompt;
     tpw_worker_check_rest(w, planned);
     TPW_TRY(planned > 0 ? run_rows(w, planned, err) : agree_on_nothing(w, err));
+    if (w->on_gpu && w->boot->size > 1)
+        TPW_TRY(tpw_comm_nccl_check(w->gpu_comm, err));
     w->step++;
     w->stats.steps++;
     spent = tpw_clock_ns() - begin;

@@ -14,7 +14,8 @@
 // and fold_splits folds them in order. Longer ones: a CTA walks through all splits and folds in registers. Tile size, parts and
 // passes change no bit. A split is 2 D/64 blocks of [256 keys][64 dims], first of K, then of V, in a ring of stages: a split's
 // scores are all known before its one maximum is needed. Warp w has keys 32w..32w+31 of the scores, then columns of V.
-// Positions, rows and pages are read on the device. SPDX-License-Identifier: Apache-2.0
+// Positions, rows and pages are read on the device; a grid serves every batch of as many segments and rows of either class whose
+// keys are no more. SPDX-License-Identifier: Apache-2.0
 extern "C" {
 #include "kernels/elementary.h"
 }

@@ -37,6 +37,11 @@ tpw_status tpw_cuda_sync(const tpw_exec *exec, tpw_error *err) TPW_MUST_CHECK;
 /* Grows the scratch to at least `bytes` (waits for the stream first). For planning time, never inside a capture. */
 tpw_status tpw_cuda_reserve(tpw_exec *exec, size_t bytes, tpw_error *err) TPW_MUST_CHECK;
 
+/* The device table, for what needs no GPU (packed_bytes); NULL in a build without CUDA. And the bytes of GPU memory that every exec
+ * takes for itself beside what is allocated through its table. Pure. */
+const tpw_device *tpw_cuda_layout(void);
+size_t tpw_cuda_own_bytes(void);
+
 const tpw_gpu *tpw_cuda_gpu_of(const tpw_exec *exec);
 
 /* "CUDA 13.0 (runtime 13000, driver 13000)": versions compiled against and loaded. Static storage. */

@@ -42,6 +42,15 @@ tpw_status tpw_cuda_check(const tpw_cuda *cuda, cudaError_t code, const char *wh
                     cudaGetErrorString(code), cudaGetErrorName(code));
 }
 
+/* After a wait for the stream: did a kernel give up waiting for a peer? */
+static tpw_status check_fault(const tpw_cuda *cuda, tpw_error *err)
+{
+    if (cuda->fault == NULL || *(volatile uint32_t *)cuda->fault != TPW_FAULT_WAIT)
+        return TPW_OK;
+    return tpw_fail(err, TPW_ERR_PEER, "GPU %d (%s): a peer's data did not come within %llu ms", cuda->gpu.index,
+                    cuda->gpu.bus, (unsigned long long)(cuda->spin_ns / 1000000u));
+}
+
 static tpw_status note_block(tpw_cuda *cuda, void *data, size_t bytes, tpw_error *err)
 {
     if (cuda->block_count == cuda->block_room) {
@@ -115,7 +124,7 @@ static tpw_status copy(const tpw_exec *exec, void *to, const void *from, size_t 
     if (st == TPW_OK)
         st = tpw_cuda_check(cuda, cudaStreamSynchronize(cuda->stream), what, err);
     tpw_cuda_leave(before);
-    return st;
+    return st == TPW_OK && kind == cudaMemcpyDeviceToHost ? check_fault(cuda, err) : st;
 }
 
 static tpw_status device_upload(const tpw_exec *exec, void *to, const void *from_host, size_t bytes, tpw_error *err)
@@ -310,10 +319,7 @@ tpw_status tpw_cuda_sync(const tpw_exec *exec, tpw_error *err)
     tpw_status st = tpw_cuda_check(cuda, cudaStreamSynchronize(cuda->stream), "waiting for the stream", err);
 
     tpw_cuda_leave(before);
-    if (st == TPW_OK && *(volatile uint32_t *)cuda->fault == TPW_FAULT_WAIT)
-        st = tpw_fail(err, TPW_ERR_PEER, "GPU %d (%s): a peer's data did not come within %llu ms", cuda->gpu.index,
-                      cuda->gpu.bus, (unsigned long long)(cuda->spin_ns / 1000000u));
-    return st;
+    return st == TPW_OK ? check_fault(cuda, err) : st;
 }
 
 tpw_status tpw_cuda_allow_shared(const tpw_exec *exec, const void *kernel, size_t bytes, tpw_error *err)
@@ -351,6 +357,16 @@ tpw_status tpw_cuda_reserve(tpw_exec *exec, size_t bytes, tpw_error *err)
     }
     tpw_cuda_leave(before);
     return st;
+}
+
+const tpw_device *tpw_cuda_layout(void)
+{
+    return &cuda_device;
+}
+
+size_t tpw_cuda_own_bytes(void)
+{
+    return SCRATCH_BYTES;
 }
 
 const tpw_gpu *tpw_cuda_gpu_of(const tpw_exec *exec)

@@ -84,7 +84,7 @@ void tpw_cuda_leave(int before);
 void tpw_cuda_hold(tpw_exec *exec);
 void tpw_cuda_release(tpw_exec *exec);
 
-/* The table of ops (each in its own .cu); those of a later stage fail with ERR_UNSUPPORTED by name. */
+/* The table of ops, each in its own .cu. */
 extern const tpw_ops tpw_cuda_ops;
 
 /* Every op of the table, as tpw_cuda_<op>. */

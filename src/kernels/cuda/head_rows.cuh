@@ -1,5 +1,5 @@
-// Rows cut into heads, a warp each: the sum of squares by the tree of add_norm, and the grid. SPDX-License-Identifier:
-// Apache-2.0
+// Rows cut into heads, a warp each: the sum of squares by the tree of add_norm, and the grid.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef TPW_KERNELS_CUDA_HEAD_ROWS_CUH
 #define TPW_KERNELS_CUDA_HEAD_ROWS_CUH
 
