@@ -296,7 +296,7 @@ case_plan_is_what_a_load_holds() {
   [ "$four" != "$held" ] || fail "the settings change nothing"
   compare_plan 1 --model "$TPW_ODD" --context 64
   # a folder as a word, through the environment, and the table
-  CUDA_VISIBLE_DEVICES= expect 0 "$TPW_BIN" plan "$TPW_ODD" --context 64 --json word.jsonl
+  CUDA_VISIBLE_DEVICES='' expect 0 "$TPW_BIN" plan "$TPW_ODD" --context 64 --json word.jsonl
   has out "model $TPW_ODD (" 1
   has out "not compared with any memory (no GPU" 1
   json word.jsonl "plan.device_bytes=$held" plan.fits=null
