@@ -47,10 +47,10 @@ headers() { # each alone, as C17 and as C++17
   done
 }
 
-symbols() { # the archive offers nothing without the prefix; a shared object made of it exports the API alone
+symbols() { # the archive offers nothing without the prefix, but for what nvcc names after a file's own hash; a shared object made of it exports the API alone
   local odd exported declared
   case $library in *.a) ;; *) return ;; esac
-  odd=$(nm -g --defined-only "$library" | awk 'NF == 3 && $3 !~ /^(tpw_|__odr_asan|_?_asan|_?_ubsan)/ { print $3 }' | head -5)
+  odd=$(nm -g --defined-only "$library" | awk 'NF == 3 && $3 !~ /^(tpw_|__odr_asan|_?_asan|_?_ubsan)|__device_stub__|_GLOBAL__N__/ { print $3 }' | head -5)
   [ -z "$odd" ] || fail "symbols without the prefix: $odd"
   declared=$(sed -n 's/.*TPW_API.*[ *]\(tpw_[a-z_]*\)(.*/\1/p' "$work"/prefix/include/tpworker/*.h | sort -u)
   # shellcheck disable=SC2086

@@ -112,11 +112,13 @@ static __device__ __forceinline__ uint4 tpw_load_x(const tpw_gemm_params &p, int
     return v;
 }
 
+extern "C" {
 // One kernel each; p.y takes slices apart (y_slice_rows) when there are several.
 tpw_status tpw_gemm_skinny(const tpw_exec *exec, const tpw_gemm_params &p, bool e4m3, bool *fits, tpw_error *err);
 tpw_status tpw_gemm_tile(const tpw_exec *exec, const tpw_gemm_params &p, bool e4m3, tpw_error *err);
 bool tpw_gemm_wgmma_fits(const tpw_gemm_cut *cut); // all pieces whole
 // Lays x out in `packed` (whole tiles of 128 rows) itself.
 tpw_status tpw_gemm_wgmma(const tpw_exec *exec, const tpw_gemm_params &p, bool e4m3, void *packed, tpw_error *err);
+}
 
 #endif

@@ -311,7 +311,8 @@ tpw_status launch_rows(const tpw_exec *exec, const tpw_gemm_params &p, const ski
 
 } // namespace
 
-tpw_status tpw_gemm_skinny(const tpw_exec *exec, const tpw_gemm_params &p, bool e4m3, bool *fits, tpw_error *err)
+extern "C" tpw_status tpw_gemm_skinny(const tpw_exec *exec, const tpw_gemm_params &p, bool e4m3, bool *fits,
+                                      tpw_error *err)
 {
     const tpw_cuda *cuda = tpw_cuda_of(exec);
     const bool bulk = !cuda->portable;

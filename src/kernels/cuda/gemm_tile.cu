@@ -121,7 +121,7 @@ template <bool E4M3> tpw_status launch_size(const tpw_exec *exec, const tpw_gemm
 
 } // namespace
 
-tpw_status tpw_gemm_tile(const tpw_exec *exec, const tpw_gemm_params &p, bool e4m3, tpw_error *err)
+extern "C" tpw_status tpw_gemm_tile(const tpw_exec *exec, const tpw_gemm_params &p, bool e4m3, tpw_error *err)
 {
     const bool deep = tpw_cuda_of(exec)->shared_bytes >= 200 * 1024;
     return e4m3 ? launch_size<true>(exec, p, deep, err) : launch_size<false>(exec, p, deep, err);

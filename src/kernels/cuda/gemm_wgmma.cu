@@ -151,12 +151,13 @@ template <bool E4M3> tpw_status launch(const tpw_exec *exec, tpw_gemm_params p, 
 
 } // namespace
 
-bool tpw_gemm_wgmma_fits(const tpw_gemm_cut *cut)
+extern "C" bool tpw_gemm_wgmma_fits(const tpw_gemm_cut *cut)
 {
     return cut->slice_len % TPW_PIECE == 0 && cut->col0 % TPW_PIECE == 0;
 }
 
-tpw_status tpw_gemm_wgmma(const tpw_exec *exec, const tpw_gemm_params &p, bool e4m3, void *packed, tpw_error *err)
+extern "C" tpw_status tpw_gemm_wgmma(const tpw_exec *exec, const tpw_gemm_params &p, bool e4m3, void *packed,
+                                     tpw_error *err)
 {
     return e4m3 ? launch<true>(exec, p, packed, err) : launch<false>(exec, p, packed, err);
 }
