@@ -25,18 +25,6 @@ typedef struct part {
     int good;
 } part;
 
-/* As twin_end, but both stay. */
-static inline void twin_check(const twin *t, const char *what)
-{
-    unsigned char *got = gpu_host_alloc(t->bytes);
-    gpu_download(gpu, got, t->device, t->bytes);
-    for (size_t i = 0; memcmp(got, t->host, t->bytes) != 0 && i < t->bytes; i++)
-        cr_assert_eq(got[i], t->host[i], "%s: byte %zu of %zu is %02x on the GPU, %02x on the host", what, i, t->bytes,
-                     got[i], t->host[i]);
-    twin_bytes_compared += t->bytes;
-    free(got);
-}
-
 static inline layer layer_make(shape s, int slots)
 {
     layer l = {.s = s, .h = {.slots = slots, .k_heads = s.hk, .v_heads = s.hv, .k_dim = s.dk, .v_dim = s.dv}};
