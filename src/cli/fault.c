@@ -92,8 +92,9 @@ static bool armed(const tpw_fault *f)
 static tpw_status spoilt_gemm(const tpw_exec *exec, const tpw_gemm_args *args, tpw_error *err)
 {
     const tpw_fault *f = (const tpw_fault *)(const void *)exec->ops;
+    const tpw_weight *down = &f->worker->model->layers[f->layer].down;
     TPW_TRY(f->inner->gemm(exec, args, err));
-    if (!armed(f) || args->kind != TPW_GEMM_ROW || args->w.data != f->worker->model->layers[f->layer].down.data)
+    if (!armed(f) || args->kind != TPW_GEMM_ROW || args->w.data != down->data || args->w.packed != down->packed)
         return TPW_OK;
     return flip(f, args->y.data, args->y.dtype, err);
 }

@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/dtype.h"
+#include "kernels/dummy_recipe.h"
 #include "kernels/slices.h"
 
 #define TPW_GRID          16 /* the recurrence's state S stands at absolute multiples of this position */
@@ -355,6 +356,10 @@ typedef struct tpw_device {
      * w->data; the caller then sets w->packed = to. */
     size_t (*packed_bytes)(const tpw_weight *w, tpw_gemm_kind kind);
     tpw_status (*pack)(const tpw_exec *exec, const tpw_weight *w, tpw_gemm_kind kind, void *to, tpw_error *err);
+    /* Writes a block of a dummy tensor (dummy_recipe.h) where it is used, row r at out + r * out_stride elements; enqueued. NULL for a
+     * backend to whose memory the host writes as fast. */
+    tpw_status (*make_dummy)(const tpw_exec *exec, const tpw_dummy_recipe *recipe, int64_t row0, int64_t rows,
+                             int64_t col0, int64_t cols, void *out, int64_t out_stride, tpw_error *err);
 } tpw_device;
 
 /* Where ops run. Created by a backend, used by everyone above. */

@@ -10,6 +10,7 @@
 
 #include "base/dtype.h"
 #include "base/error.h"
+#include "kernels/dummy_recipe.h"
 #include "model/config.h"
 
 #define TPW_TENSOR_NAME_MAX 512
@@ -56,6 +57,9 @@ tpw_status tpw_checkpoint_read(tpw_checkpoint *checkpoint, const tpw_tensor_info
 tpw_status tpw_checkpoint_read_f32(tpw_checkpoint *checkpoint, const tpw_tensor_info *tensor, int64_t row0,
                                    int64_t rows, int64_t col0, int64_t cols, float *out, int64_t out_stride,
                                    tpw_error *err) TPW_MUST_CHECK;
+
+/* True for a dummy's tensor: *recipe then gives any of its elements by itself, for a caller that makes them where they are used. */
+bool tpw_checkpoint_recipe(const tpw_checkpoint *checkpoint, const tpw_tensor_info *tensor, tpw_dummy_recipe *recipe);
 
 /* Marks as used without reading (a tensor that another rank reads, or one skipped by rule). */
 void tpw_checkpoint_mark(tpw_checkpoint *checkpoint, const tpw_tensor_info *tensor);

@@ -153,6 +153,14 @@ static tpw_status read_block(tpw_checkpoint *checkpoint, const block *b, void *o
     return TPW_OK;
 }
 
+bool tpw_checkpoint_recipe(const tpw_checkpoint *checkpoint, const tpw_tensor_info *tensor, tpw_dummy_recipe *recipe)
+{
+    if (!checkpoint->dummy)
+        return false;
+    *recipe = tpw_dummy_recipe_of(&checkpoint->entries[tensor->index]);
+    return true;
+}
+
 tpw_status tpw_checkpoint_read(tpw_checkpoint *checkpoint, const tpw_tensor_info *tensor, int64_t row0, int64_t rows,
                                int64_t col0, int64_t cols, void *out, int64_t out_stride, tpw_error *err)
 {

@@ -91,15 +91,23 @@ static bool owns_scale_row(const tpw_loader *l, const scale_cut *cut, int i, int
     return true;
 }
 
+/* Where the sums of what is read go, if they are asked for. */
+static tpw_weight_sum *sum_of(const tpw_loader *l, const part_read *p)
+{
+    tpw_weight_sum *sum = l->sums != NULL ? &l->sums->data[p->tensor->index] : NULL;
+
+    return sum == NULL || (sum->copies == 1 && !l->sums->all) ? NULL : sum;
+}
+
 /* Adds rows that stand in the staging buffer as they are in the file. */
 static void add_sums(tpw_loader *l, const part_read *p, int span, int64_t row0, int64_t rows, const char *raw)
 {
-    tpw_weight_sum *sum = l->sums != NULL ? &l->sums->data[p->tensor->index] : NULL;
+    tpw_weight_sum *sum = sum_of(l, p);
     uint64_t cols = (uint64_t)p->tensor->cols, index0 = (uint64_t)row0 * cols + (uint64_t)p->col0;
     int64_t size = (int64_t)tpw_dtype_size(p->tensor->dtype), skip = 0;
     uint64_t held;
 
-    if (sum == NULL || (sum->copies == 1 && !l->sums->all))
+    if (sum == NULL)
         return;
     held = tpw_digest_block(sum->key, raw, p->tensor->dtype, rows, p->cols, p->cols, index0, cols);
     sum->held += held;
@@ -132,16 +140,32 @@ static tpw_status stage(tpw_loader *l, const part_read *p, int span, int64_t row
     return tpw_convert((tpw_strided){l->staging, TPW_F32, 1}, (tpw_strided){raw, t->dtype, 1}, count, NULL, l->err);
 }
 
+/* Can the device make this block by itself? Only what nobody sums or converts on its way. */
+static bool made_there(const tpw_loader *l, const part_read *p, tpw_dummy_recipe *recipe)
+{
+    return l->exec->device->make_dummy != NULL && (!p->as_f32 || p->tensor->dtype == TPW_F32) && sum_of(l, p) == NULL &&
+           tpw_checkpoint_recipe(l->checkpoint, p->tensor, recipe);
+}
+
 /* Reads a block through the staging buffer to device memory `to`. */
 static tpw_status read_block(tpw_loader *l, const part_read *p, int span, tpw_span rows, char *to)
 {
     const tpw_tensor_info *t = p->tensor;
     size_t stored = tpw_dtype_size(t->dtype), size = p->as_f32 ? sizeof(float) : stored;
     size_t row_bytes, staged_bytes;
+    tpw_dummy_recipe recipe;
     int64_t step;
 
     if (p->cols == 0 || rows.count == 0) {
         tpw_checkpoint_mark(l->checkpoint, t);
+        return TPW_OK;
+    }
+    if (made_there(l, p, &recipe)) {
+        tpw_checkpoint_mark(l->checkpoint, t);
+        TPW_TRY(l->exec->device->make_dummy(l->exec, &recipe, rows.begin, rows.count, p->col0, p->cols, to, p->cols,
+                                            l->err));
+        if (l->progress != NULL)
+            l->progress(l->progress_data, l->arena->used, l->arena->bytes);
         return TPW_OK;
     }
     if (!tpw_mul_size((size_t)p->cols, size, &row_bytes) ||

@@ -4,6 +4,11 @@
 #include <jansson.h>
 #include <stdlib.h>
 
+#include "backend.h"
+#include "kernels/cuda/cuda.h"
+#include "kernels/host/host.h"
+#include "tp/comm_nccl.h"
+
 #define PAGE 64
 
 static tpw_status open_model(engine *e, const char *folder, int32_t positions, tpw_error *err)
@@ -21,6 +26,20 @@ done:
     return st;
 }
 
+/* This rank's place to run; with GPUs, rank i takes GPU i of this machine. */
+static tpw_status open_place(engine *e, int32_t rows, tpw_error *err)
+{
+    const tpw_cuda_options cuda = {.device = e->boot->rank};
+    const tpw_nccl_options nccl = {.rows_max = rows, .cols_max = e->config.hidden};
+
+    if (!test_on_gpu())
+        return tpw_host_create("auto", &e->exec, err);
+    TPW_TRY(tpw_cuda_create(&cuda, &e->exec, err));
+    if (e->boot->size == 1)
+        return tpw_comm_solo_create(e->boot, &e->gpu_comm, err);
+    return tpw_comm_nccl_create(e->boot, e->exec, &nccl, &e->gpu_comm, err);
+}
+
 tpw_status engine_open(engine *e, const char *folder, tpw_dtype act, int32_t positions, int32_t rows, int32_t logits,
                        MPI_Comm comm, tpw_error *err)
 {
@@ -31,8 +50,8 @@ tpw_status engine_open(engine *e, const char *folder, tpw_dtype act, int32_t pos
     *e = (engine){0};
     TPW_TRY(tpw_boot_mpi_create(comm, 30000, &e->boot, err));
     TPW_TRY(tpw_comm_mpi_create(e->boot, &e->comm, err));
-    TPW_TRY(tpw_host_create("auto", &e->exec, err));
     TPW_TRY(tpw_config_load(folder, &e->config, err));
+    TPW_TRY(open_place(e, rows, err));
     TPW_TRY(tpw_partition_make(&e->config, e->boot->rank, e->boot->size, &e->part, err));
     TPW_TRY(open_model(e, folder, positions, err));
     state.mtp = e->model->has_mtp;
@@ -43,7 +62,9 @@ tpw_status engine_open(engine *e, const char *folder, tpw_dtype act, int32_t pos
     e->pages = calloc((size_t)pages, sizeof *e->pages);
     for (int32_t p = 0; p < pages; p++)
         e->pages[p] = p + 1;
-    return tpw_pass_create(e->model, e->state, e->comm, &limits, &e->pass, err);
+    TPW_TRY(tpw_pass_create(e->model, e->state, test_on_gpu() ? e->gpu_comm : e->comm, &limits, &e->pass, err));
+    e->pass->records = e->comm;
+    return TPW_OK;
 }
 
 void engine_close(engine *e)
@@ -51,8 +72,12 @@ void engine_close(engine *e)
     tpw_pass_destroy(e->pass);
     tpw_state_destroy(e->state);
     tpw_model_destroy(e->model);
+    tpw_comm_destroy(e->gpu_comm);
     tpw_comm_destroy(e->comm);
-    tpw_host_destroy(e->exec);
+    if (test_on_gpu())
+        tpw_cuda_destroy(e->exec);
+    else
+        tpw_host_destroy(e->exec);
     tpw_boot_destroy(e->boot);
     free(e->pages);
 }

@@ -4,14 +4,15 @@
 
 #include <mpi.h>
 
-#include "kernels/host/host.h"
+#include "kernels/ops.h"
 #include "kernels/rope.h"
 #include "model/pass.h"
 #include "tp/boot_mpi.h"
 
 typedef struct engine {
     tpw_boot *boot;
-    tpw_comm *comm;
+    tpw_comm *comm;     /* of host memory */
+    tpw_comm *gpu_comm; /* NULL on the host backend */
     tpw_exec *exec;
     tpw_config config;
     tpw_partition part;

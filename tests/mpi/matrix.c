@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "backend.h"
 #include "base/digest.h"
 #include "worker/worker.h"
 
@@ -83,6 +84,7 @@ static void set_options(tpw_options *o, const cell *c, const speculation *s, con
 
     for (int32_t p = 0; p < w->prompts; p++)
         longest = w->lengths[p] > longest ? w->lengths[p] : longest;
+    o->backend = test_backend();
     o->model = w->model;
     o->dummy = w->dummy;
     o->dummy_layers = w->layers;
@@ -134,11 +136,12 @@ static void run_group(const cell *c, const speculation *s, const workload *w, MP
 void cell_run_drafting(const cell *c, const speculation *s, const workload *w, MPI_Comm world, outcome *out)
 {
     MPI_Comm group;
-    int rank;
+    int rank, size;
 
     *out = (outcome){0};
     MPI_Comm_rank(world, &rank);
-    MPI_Comm_split(world, rank < c->tp ? 0 : MPI_UNDEFINED, rank, &group);
+    MPI_Comm_size(world, &size);
+    MPI_Comm_split(world, rank < test_tp(c->tp, size) ? 0 : MPI_UNDEFINED, rank, &group);
     if (group != MPI_COMM_NULL) {
         run_group(c, s, w, group, out);
         MPI_Comm_free(&group);

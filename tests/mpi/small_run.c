@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <string.h>
 
+#include "backend.h"
 #include "base/digest.h"
 
 #define PROMPT_MAX 64
@@ -22,6 +23,7 @@ tpw_options small_options(const char *model, int32_t k, int32_t check_every)
 {
     tpw_options o = TPW_OPTIONS_INIT;
 
+    o.backend = test_backend();
     o.model = model;
     o.sequences_max = 7;
     o.chunk = 16;

@@ -4,6 +4,7 @@
 
 #include "mpi_test.h"
 
+#include "backend.h"
 #include "event_list.h"
 #include "output.h"
 #include "worker/worker.h"
@@ -47,6 +48,7 @@ static tpw_options options_of(int32_t k, int32_t slots, int32_t pages)
 {
     tpw_options o = TPW_OPTIONS_INIT;
 
+    o.backend = test_backend();
     o.model = TPW_TEST_POCKET;
     o.sequences_max = slots;
     o.pages = pages;

@@ -4,6 +4,7 @@
 
 #include "mpi_test.h"
 
+#include "backend.h"
 #include "output.h"
 #include "worker/worker.h"
 
@@ -28,6 +29,7 @@ static tpw_options options_of(tpw_compute compute, int32_t k)
 {
     tpw_options o = TPW_OPTIONS_INIT;
 
+    o.backend = test_backend();
     o.model = TPW_TEST_POCKET;
     o.compute = compute;
     o.sequences_max = 2;
@@ -130,6 +132,7 @@ static void scenes(tpw_compute compute)
     output solo[PROMPTS];
     int compared = 0;
 
+    MT_SKIP_F32_ON_GPU(compute);
     for (int p = 0; p < PROMPTS; p++) {
         prompt_fill(prompts[p], lengths[p], VOCAB, 900 + (uint64_t)p);
         solo_run(&o, MPI_COMM_WORLD, prompts[p], lengths[p], MAX, &solo[p]);

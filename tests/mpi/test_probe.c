@@ -6,6 +6,7 @@
 
 #include "mpi_test.h"
 
+#include "backend.h"
 #include "small_run.h"
 #include "worker/worker.h"
 
@@ -119,6 +120,7 @@ MPI_TEST(probe, clean_bf16, .timeout = 150)
 
 MPI_TEST(probe, clean_f32_between_drafts, .timeout = 150)
 {
+    MT_SKIP_F32_ON_GPU(TPW_COMPUTE_F32);
     clean(TPW_COMPUTE_F32, 3);
 }
 
@@ -279,6 +281,7 @@ static void find_mutant(const mutant *m)
 
 MPI_TEST(probe, mutants)
 {
+    MT_SKIP_F32_ON_GPU(TPW_COMPUTE_F32);
     for (size_t i = 0; i < sizeof mutants / sizeof mutants[0]; i++)
         find_mutant(&mutants[i]);
 }
@@ -309,6 +312,7 @@ static void find_on(int bad, const mutant *m)
 
 MPI_TEST(probe, names_the_rank)
 {
+    MT_SKIP_F32_ON_GPU(TPW_COMPUTE_F32);
     mt_skip_if(mt_size == 1, "needs two ranks");
     find_on(mt_size - 1, &mutants[0]);
     find_on(mt_size - 1, &mutants[1]);

@@ -6,6 +6,7 @@
 
 #include "mpi_test.h"
 
+#include "backend.h"
 #include "speculate.h"
 
 MPI_SUITE(speculation);
@@ -84,7 +85,8 @@ static void run_matrix(tpw_compute compute)
     int prompts, mtp_prompts;
     bench b;
 
-    cr_assert_eq(mt_size, 4);
+    MT_SKIP_F32_ON_GPU(compute);
+    cr_assert(mt_size == 4 || test_on_gpu());
     cr_assert_eq(list_trials(trials, compute), CELLS);
     expect_all_pairs(trials, CELLS);
     bench_open(&b, &w, compute, VOCAB, NULL, MPI_COMM_WORLD);
@@ -149,7 +151,8 @@ static void run_patterns(tpw_compute compute)
     bench b;
     int32_t sum, runs = 0;
 
-    cr_assert_eq(mt_size, 4);
+    MT_SKIP_F32_ON_GPU(compute);
+    cr_assert(mt_size == 4 || test_on_gpu());
     bench_open(&b, &w, compute, VOCAB, NULL, MPI_COMM_WORLD);
     for (int32_t k = 1; k <= PATTERN_K_MAX; k++) {
         const cell cut = {1 << k % 3, 64, compute, "auto", 16, 8, 256};
@@ -218,7 +221,8 @@ static void run_ends(tpw_compute compute)
     truth all;
     bench b;
 
-    cr_assert_eq(mt_size, 4);
+    MT_SKIP_F32_ON_GPU(compute);
+    cr_assert(mt_size == 4 || test_on_gpu());
     bench_open(&b, &w, compute, VOCAB, NULL, MPI_COMM_WORLD);
     all = b.truth;
     bench_close(&b);

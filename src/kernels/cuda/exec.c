@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cuda/dummy.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/selftest.h"
 
@@ -199,6 +200,7 @@ static const tpw_device cuda_device = {
     .free_host = device_free_host,
     .packed_bytes = tpw_cuda_packed_bytes,
     .pack = tpw_cuda_pack,
+    .make_dummy = tpw_cuda_dummy_fill,
 };
 
 /* The parts that need the device to be current. On error the caller destroys what there is. */
