@@ -6,6 +6,7 @@
 
 #include "mpi_test.h"
 
+#include "backend.h"
 #include "matrix.h"
 #include "small_run.h"
 #include "worker/worker.h"
@@ -16,19 +17,16 @@ MPI_SUITE(tree);
 static struct {
     const tpw_comm_ops *real;
     tpw_comm_ops ops;
+    const tpw_exec *exec; /* of the memory that is summed */
     bool exchanged;
     int64_t moved; /* sums that came out different */
 } now;
 
-static tpw_status sum_here(tpw_comm *comm, float *x, size_t count, tpw_error *err)
+static void add_all(const float *all, float *x, size_t count)
 {
-    float *all = malloc(count * 4 * sizeof *all + 1);
-    int order[] = {0, now.exchanged ? 2 : 1, now.exchanged ? 1 : 2, 3};
-    tpw_status st;
+    const int order[] = {0, now.exchanged ? 2 : 1, now.exchanged ? 1 : 2, 3};
 
-    cr_assert(all != NULL && comm->size == 4);
-    st = now.real->allgather(comm, x, all, count * sizeof *x, err);
-    for (size_t i = 0; st == TPW_OK && i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         volatile float low = all[(size_t)order[0] * count + i] + all[(size_t)order[1] * count + i];
         volatile float high = all[(size_t)order[2] * count + i] + all[(size_t)order[3] * count + i];
         volatile float a = all[i] + all[count + i], b = all[2 * count + i] + all[3 * count + i];
@@ -36,16 +34,39 @@ static tpw_status sum_here(tpw_comm *comm, float *x, size_t count, tpw_error *er
         x[i] = low + high;
         now.moved += x[i] != a + b;
     }
+}
+
+static tpw_status sum_here(tpw_comm *comm, float *x, size_t count, tpw_error *err)
+{
+    const tpw_device *device = now.exec->device;
+    const size_t bytes = count * sizeof *x;
+    float *all = malloc(5 * bytes + 1), *sum = all + 4 * count;
+    void *gathered = NULL;
+    tpw_status st;
+
+    cr_assert(all != NULL && comm->size == 4);
+    TPW_TRY(device->alloc(now.exec, 4 * bytes, &gathered, err));
+    st = now.real->allgather(comm, x, gathered, bytes, err);
+    if (st == TPW_OK)
+        st = device->download(now.exec, all, gathered, 4 * bytes, err);
+    if (st == TPW_OK) {
+        add_all(all, sum, count);
+        st = device->upload(now.exec, x, sum, bytes, err);
+    }
+    device->free(now.exec, gathered);
     free(all);
     return st;
 }
 
 static void hook(tpw_worker *worker)
 {
-    now.real = worker->comm->ops;
+    tpw_comm *comm = worker->on_gpu ? worker->gpu_comm : worker->comm;
+
+    now.exec = worker->exec;
+    now.real = comm->ops;
     now.ops = *now.real;
     now.ops.allreduce = sum_here;
-    worker->comm->ops = &now.ops;
+    comm->ops = &now.ops;
 }
 
 static void one_rank(tpw_compute compute, int bad)
@@ -76,7 +97,7 @@ static void one_rank(tpw_compute compute, int bad)
 MPI_TEST(tree, one_rank_is_named)
 {
     for (int bad = 0; bad < 4; bad++)
-        one_rank(TPW_COMPUTE_F32, bad);
+        one_rank(test_on_gpu() ? TPW_COMPUTE_BF16 : TPW_COMPUTE_F32, bad);
     one_rank(TPW_COMPUTE_BF16, 2);
 }
 
@@ -117,6 +138,7 @@ static void all_ranks(tpw_compute compute)
 
 MPI_TEST(tree, all_ranks_show_against_one, .timeout = 120)
 {
-    all_ranks(TPW_COMPUTE_F32);
+    if (!test_on_gpu())
+        all_ranks(TPW_COMPUTE_F32);
     all_ranks(TPW_COMPUTE_BF16);
 }
