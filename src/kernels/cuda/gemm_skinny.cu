@@ -107,34 +107,48 @@ __device__ __forceinline__ void full_pieces(float (*raw)[NT][4], const uint4 *wo
         }
 }
 
-template <int NT, bool E4M3, bool BULK>
-__global__ void __launch_bounds__(32 * WARPS_MAX)
-    skinny(const __grid_constant__ tpw_gemm_params p, const __grid_constant__ skinny_plan plan)
-{
-    extern __shared__ __align__(128) unsigned char memory[];
-    constexpr int WORDS = E4M3 ? 32 : 64;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
-    const int32_t groups = (int32_t)(blockDim.x >> 5) / plan.ranges, group = warp / plan.ranges,
-                  range = warp % plan.ranges;
-    const int32_t slice = blockIdx.x / plan.ctas, cta = blockIdx.x % plan.ctas;
-    const int32_t strips = (p.n + TPW_STRIP - 1) / TPW_STRIP;
-    const int32_t strip0 = (int32_t)((int64_t)strips * cta / plan.ctas) + group,
-                  strip1 = (int32_t)((int64_t)strips * (cta + 1) / plan.ctas);
-    const int32_t first = tpw_cut_first(&p.cut, slice), pieces = tpw_cut_pieces(&p.cut, slice);
-    const int32_t chunk0 = p.cut.chunk_begin[slice], chunks = p.cut.chunk_begin[slice + 1] - chunk0;
-    const int32_t piece0 = pieces * range / plan.ranges, piece1 = pieces * (range + 1) / plan.ranges;
-    const int32_t own = pieces / plan.ranges; // pieces of range 0, whose warp joins all
-    auto chunk_of = [&](int32_t piece) { return piece < pieces ? tpw_cut_piece_chunk(first, piece) : chunks; };
+// What a warp works on: its slice, its strips, and its range of every strip's pieces.
+struct skinny_place {
+    int32_t slice, strip0, strip1, groups, group, range;
+    int32_t first, pieces; // of the slice
+    int32_t chunk0, chunks;
+    int32_t piece0, own; // first piece of the range; pieces of range 0, whose warp joins all
 
+    __device__ __forceinline__ int32_t chunk_of(int32_t piece) const
+    {
+        return piece < pieces ? tpw_cut_piece_chunk(first, piece) : chunks;
+    }
+};
+
+__device__ __forceinline__ skinny_place place_of(const tpw_gemm_params &p, const skinny_plan &plan, int warp)
+{
+    skinny_place w;
+    const int32_t cta = blockIdx.x % plan.ctas, strips = (p.n + TPW_STRIP - 1) / TPW_STRIP;
+    w.groups = (int32_t)(blockDim.x >> 5) / plan.ranges, w.group = warp / plan.ranges, w.range = warp % plan.ranges;
+    w.slice = blockIdx.x / plan.ctas;
+    w.strip0 = (int32_t)((int64_t)strips * cta / plan.ctas) + w.group;
+    w.strip1 = (int32_t)((int64_t)strips * (cta + 1) / plan.ctas);
+    w.first = tpw_cut_first(&p.cut, w.slice), w.pieces = tpw_cut_pieces(&p.cut, w.slice);
+    w.chunk0 = p.cut.chunk_begin[w.slice], w.chunks = p.cut.chunk_begin[w.slice + 1] - w.chunk0;
+    w.piece0 = w.pieces * w.range / plan.ranges, w.own = w.pieces / plan.ranges;
+    return w;
+}
+
+// Lays out the warp's ring and fills it: weights depend on no kernel ahead.
+template <bool BULK>
+__device__ __forceinline__ ring<BULK> start_ring(const tpw_gemm_params &p, const skinny_plan &plan,
+                                                 const skinny_place &w, int warp, int lane, int32_t chunk_bytes,
+                                                 unsigned char *memory)
+{
     ring<BULK> r;
-    r.begin = chunk_of(piece0), r.end = chunk_of(piece1);
-    r.chunk_bytes = WORDS * 16, r.stage_chunks = plan.stage_chunks, r.stages = plan.stages;
-    r.strip_bytes = (int64_t)p.cut.chunk_begin[p.cut.slices] * r.chunk_bytes;
-    r.w = (const char *)p.w + (int64_t)chunk0 * r.chunk_bytes;
-    r.slots = memory + (size_t)warp * plan.stages * plan.stage_chunks * r.chunk_bytes;
+    r.begin = w.chunk_of(w.piece0), r.end = w.chunk_of(w.pieces * (w.range + 1) / plan.ranges);
+    r.chunk_bytes = chunk_bytes, r.stage_chunks = plan.stage_chunks, r.stages = plan.stages;
+    r.strip_bytes = (int64_t)p.cut.chunk_begin[p.cut.slices] * chunk_bytes;
+    r.w = (const char *)p.w + (int64_t)w.chunk0 * chunk_bytes;
+    r.slots = memory + (size_t)warp * plan.stages * plan.stage_chunks * chunk_bytes;
     r.slot0 = tpw_shared(r.slots), r.bar = tpw_shared(memory + plan.bars_at) + 8 * warp * plan.stages;
-    r.strip = strip0, r.step = groups, r.chunk = r.begin, r.slot = r.at = r.parity = 0;
-    const int32_t units = strip0 < strip1 ? (strip1 - strip0 + groups - 1) / groups : 0;
+    r.strip = w.strip0, r.step = w.groups, r.chunk = r.begin, r.slot = r.at = r.parity = 0;
+    const int32_t units = w.strip0 < w.strip1 ? (w.strip1 - w.strip0 + w.groups - 1) / w.groups : 0;
     r.left = units * ((r.end - r.begin + plan.stage_chunks - 1) / plan.stage_chunks);
 #if __CUDA_ARCH__ >= 900
     if (BULK) {
@@ -148,13 +162,122 @@ __global__ void __launch_bounds__(32 * WARPS_MAX)
 #endif
     for (int s = 0; s < plan.stages; s++)
         r.fetch(lane);
+    return r;
+}
+
+// One strip's sums in the registers of a warp. Range 0 folds its pieces at once; the others leave theirs in `raw_out`.
+template <int NT, bool E4M3> struct strip_sums {
+    static constexpr int WORDS = E4M3 ? 32 : 64;
+    const skinny_place &w;
+    const tpw_lane_scales<E4M3> scales;
+    float4 *raw_out;
+    int lane;
+    float acc[NT][4] = {};
+    float single[1][NT][4];  // a piece that is taken chunk by chunk
+    int32_t piece, done = 0; // and how many of its chunks are in it so far
+
+    __device__ __forceinline__ strip_sums(const tpw_gemm_params &p, const skinny_place &place, int32_t strip,
+                                          float4 *raw, int lane)
+        : w(place), scales(p, strip * TPW_STRIP + (lane >> 2), place.slice), raw_out(raw), lane(lane),
+          piece(place.piece0)
+    {
+    }
+
+    __device__ __forceinline__ void finish(int32_t at, float (*raw)[4], float low, float high)
+    {
+#pragma unroll
+        for (int n = 0; n < NT; n++)
+            if (w.range == 0)
+                tpw_fold_piece(acc[n], raw[n], low, high);
+            else
+                raw_out[((at - w.own) * NT + n) * 32 + lane] = make_float4(raw[n][0], raw[n][1], raw[n][2], raw[n][3]);
+    }
+
+    __device__ __forceinline__ bool is_full(int32_t at) const
+    {
+        return w.chunk_of(at + 1) - w.chunk_of(at) == TPW_PIECE_CHUNKS;
+    }
+
+    // One chunk of a short piece, or of one that a stage cuts.
+    __device__ __forceinline__ void take_chunk(const uint4 *word, const char *x, const int32_t *x_row)
+    {
+        if (done == 0)
+#pragma unroll
+            for (int n = 0; n < NT; n++)
+                single[0][n][0] = single[0][n][1] = single[0][n][2] = single[0][n][3] = 0.0f;
+        uint32_t a[8];
+        tpw_widen_chunk<E4M3>(word, a);
+#pragma unroll
+        for (int n = 0; n < NT; n++) {
+            const uint4 b = *(const uint4 *)(x + x_row[n]);
+            tpw_mma(single[0][n], a, b.x, b.y);
+            tpw_mma(single[0][n], a + 4, b.z, b.w);
+        }
+        if (++done == w.chunk_of(piece + 1) - w.chunk_of(piece)) {
+            finish(piece, single[0], scales.low(piece), scales.high(piece));
+            piece++, done = 0;
+        }
+    }
+
+    // The chunks of one stage: two pieces at a time where both are whole in it, else one, else chunk by chunk.
+    __device__ __forceinline__ void take_stage(int32_t chunks, const uint4 *word, const char *x, const int32_t *x_row)
+    {
+        for (int32_t j = 0; j < chunks;) {
+            const char *xc = x + j * 64;
+            if (done == 0 && j + 2 * TPW_PIECE_CHUNKS <= chunks &&
+                w.chunk_of(piece + 2) - w.chunk_of(piece) == 2 * TPW_PIECE_CHUNKS && is_full(piece)) {
+                float raw[2][NT][4];
+                const float low0 = scales.low(piece), high0 = scales.high(piece), low1 = scales.low(piece + 1),
+                            high1 = scales.high(piece + 1);
+                full_pieces<NT, E4M3, 2>(raw, word + j * WORDS, xc, x_row);
+                finish(piece, raw[0], low0, high0);
+                finish(piece + 1, raw[1], low1, high1);
+                piece += 2, j += 2 * TPW_PIECE_CHUNKS;
+            } else if (done == 0 && j + TPW_PIECE_CHUNKS <= chunks && is_full(piece)) {
+                const float low = scales.low(piece), high = scales.high(piece);
+                full_pieces<NT, E4M3, 1>(single, word + j * WORDS, xc, x_row);
+                finish(piece, single[0], low, high);
+                piece++, j += TPW_PIECE_CHUNKS;
+            } else {
+                take_chunk(word + j * WORDS, xc, x_row);
+                j++;
+            }
+        }
+    }
+
+    // Range 0 folds what the other ranges left, in order of pieces.
+    __device__ __forceinline__ void join(int32_t ranges)
+    {
+        asm volatile("bar.sync %0, %1;" ::"r"(1 + w.group), "r"(32 * ranges) : "memory");
+        if (w.range != 0)
+            return;
+        for (int32_t q = w.own; q < w.pieces; q++) {
+            const float low = scales.low(q), high = scales.high(q);
+#pragma unroll
+            for (int n = 0; n < NT; n++) {
+                const float4 v = raw_out[((q - w.own) * NT + n) * 32 + lane];
+                const float raw[4] = {v.x, v.y, v.z, v.w};
+                tpw_fold_piece(acc[n], raw, low, high);
+            }
+        }
+    }
+};
+
+template <int NT, bool E4M3, bool BULK>
+__global__ void __launch_bounds__(32 * WARPS_MAX)
+    skinny(const __grid_constant__ tpw_gemm_params p, const __grid_constant__ skinny_plan plan)
+{
+    extern __shared__ __align__(128) unsigned char memory[];
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
+    const skinny_place w = place_of(p, plan, warp);
+    ring<BULK> r = start_ring<BULK>(p, plan, w, warp, lane, (E4M3 ? 32 : 64) * 16, memory);
     tpw_pdl_trigger();
     tpw_pdl_wait();
 
     unsigned char *x = memory + plan.x_at;
-    for (int32_t i = threadIdx.x; i < p.m * chunks * 4; i += blockDim.x) {
-        const int32_t m = i / (chunks * 4), u = i % (chunks * 4);
-        *(uint4 *)(x + m * plan.x_stride + u * 16) = tpw_load_x<E4M3>(p, slice, m, u);
+    for (int32_t i = threadIdx.x; i < p.m * w.chunks * 4; i += blockDim.x) {
+        const int32_t m = i / (w.chunks * 4), u = i % (w.chunks * 4);
+        *(uint4 *)(x + m * plan.x_stride + u * 16) = tpw_load_x<E4M3>(p, w.slice, m, u);
     }
     __syncthreads();
 
@@ -162,83 +285,22 @@ __global__ void __launch_bounds__(32 * WARPS_MAX)
 #pragma unroll
     for (int n = 0; n < NT; n++)
         x_row[n] = (8 * n + g < p.m ? 8 * n + g : 0) * plan.x_stride + t * 16;
-    float4 *raws = (float4 *)(memory + plan.raw_at) + (size_t)group * plan.raw_words * (plan.raw_double ? 2 : 1);
-    for (int32_t strip = strip0, turn = 0; strip < strip1; strip += groups, turn ^= 1) {
-        float acc[NT][4] = {};
-        const tpw_lane_scales<E4M3> scales(p, strip * TPW_STRIP + g, slice);
-        float4 *raw_out = raws + (plan.raw_double && turn ? plan.raw_words : 0);
-        auto finish = [&](int32_t piece, float(*raw)[4], float low, float high) {
-#pragma unroll
-            for (int n = 0; n < NT; n++)
-                if (range == 0)
-                    tpw_fold_piece(acc[n], raw[n], low, high);
-                else
-                    raw_out[((piece - own) * NT + n) * 32 + lane] =
-                        make_float4(raw[n][0], raw[n][1], raw[n][2], raw[n][3]);
-        };
-        int32_t piece = piece0, done = 0; // chunks of the piece so far, when it is taken chunk by chunk
-        float single[1][NT][4];
+    float4 *raws = (float4 *)(memory + plan.raw_at) + (size_t)w.group * plan.raw_words * (plan.raw_double ? 2 : 1);
+    for (int32_t strip = w.strip0, turn = 0; strip < w.strip1; strip += w.groups, turn ^= 1) {
+        strip_sums<NT, E4M3> sums(p, w, strip, raws + (plan.raw_double && turn ? plan.raw_words : 0), lane);
         for (int32_t c = r.begin; c < r.end;) {
-            const int32_t n_chunks = min(plan.stage_chunks, r.end - c);
+            const int32_t n = min(plan.stage_chunks, r.end - c);
             const uint4 *word = r.wait() + lane;
-            for (int32_t j = 0; j < n_chunks;) {
-                const char *xc = (const char *)x + (c + j) * 64;
-                if (done == 0 && j + 2 * TPW_PIECE_CHUNKS <= n_chunks &&
-                    chunk_of(piece + 2) - chunk_of(piece) == 2 * TPW_PIECE_CHUNKS &&
-                    chunk_of(piece + 1) - chunk_of(piece) == TPW_PIECE_CHUNKS) {
-                    float raw[2][NT][4];
-                    const float low0 = scales.low(piece), high0 = scales.high(piece), low1 = scales.low(piece + 1),
-                                high1 = scales.high(piece + 1);
-                    full_pieces<NT, E4M3, 2>(raw, word + j * WORDS, xc, x_row);
-                    finish(piece, raw[0], low0, high0);
-                    finish(piece + 1, raw[1], low1, high1);
-                    piece += 2, j += 2 * TPW_PIECE_CHUNKS;
-                } else if (done == 0 && j + TPW_PIECE_CHUNKS <= n_chunks &&
-                           chunk_of(piece + 1) - chunk_of(piece) == TPW_PIECE_CHUNKS) {
-                    const float low = scales.low(piece), high = scales.high(piece);
-                    full_pieces<NT, E4M3, 1>(single, word + j * WORDS, xc, x_row);
-                    finish(piece, single[0], low, high);
-                    piece++, j += TPW_PIECE_CHUNKS;
-                } else { // short pieces, and those that a stage cuts
-                    if (done == 0)
-#pragma unroll
-                        for (int n = 0; n < NT; n++)
-                            single[0][n][0] = single[0][n][1] = single[0][n][2] = single[0][n][3] = 0.0f;
-                    uint32_t a[8];
-                    tpw_widen_chunk<E4M3>(word + j * WORDS, a);
-#pragma unroll
-                    for (int n = 0; n < NT; n++) {
-                        const uint4 b = *(const uint4 *)(xc + x_row[n]);
-                        tpw_mma(single[0][n], a, b.x, b.y);
-                        tpw_mma(single[0][n], a + 4, b.z, b.w);
-                    }
-                    j++;
-                    if (++done == chunk_of(piece + 1) - chunk_of(piece)) {
-                        finish(piece, single[0], scales.low(piece), scales.high(piece));
-                        piece++, done = 0;
-                    }
-                }
-            }
-            c += n_chunks;
+            sums.take_stage(n, word, (const char *)x + c * 64, x_row);
+            c += n;
             r.next(lane);
         }
-        if (plan.ranges > 1) {
-            asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "r"(32 * plan.ranges) : "memory");
-            if (range == 0)
-                for (int32_t q = own; q < pieces; q++) {
-                    const float low = scales.low(q), high = scales.high(q);
-#pragma unroll
-                    for (int n = 0; n < NT; n++) {
-                        const float4 v = raw_out[((q - own) * NT + n) * 32 + lane];
-                        const float raw[4] = {v.x, v.y, v.z, v.w};
-                        tpw_fold_piece(acc[n], raw, low, high);
-                    }
-                }
-        }
-        if (range == 0)
+        if (plan.ranges > 1)
+            sums.join(plan.ranges);
+        if (w.range == 0)
 #pragma unroll
             for (int n = 0; n < NT; n++)
-                tpw_store_tile(p, slice, 8 * n, strip * TPW_STRIP + g, acc[n]);
+                tpw_store_tile(p, w.slice, 8 * n, strip * TPW_STRIP + g, sums.acc[n]);
     }
 }
 
