@@ -6,7 +6,8 @@
 set(_CRITERION_MPI_DIR "${CMAKE_CURRENT_LIST_DIR}")
 
 set(TPW_TEST_ENVIRONMENT
-  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1)
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+  TPWORKER_BACKEND=host) # of the command: what it gives by itself must not depend on the machine; tests of GPUs ask for them
 if(TPW_SANITIZE)
   # the slow unwinder sees through Open MPI's frames, without which the suppressions do not match
   list(APPEND TPW_TEST_ENVIRONMENT

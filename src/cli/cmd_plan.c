@@ -109,7 +109,10 @@ static void fill_options(const planned *p, tpw_options *out)
     out->dummy_layers = (int32_t)v->layers;
     out->dummy_vocab = (int32_t)v->vocab;
     out->compute = (tpw_compute)v->compute;
-    out->backend = v->backend == TPW_BACKEND_CUDA ? TPW_BACKEND_CUDA : TPW_BACKEND_HOST;
+    /* auto: what a run on this machine would take */
+    bool gpus = v->backend == TPW_BACKEND_CUDA || (v->backend == TPW_BACKEND_AUTO && v->compute == TPW_COMPUTE_BF16 &&
+                                                   tpw_cuda_count(NULL, 0) > 0);
+    out->backend = gpus ? TPW_BACKEND_CUDA : TPW_BACKEND_HOST;
     out->sequences_max = (int32_t)v->batch.data[0];
     out->rows_max = (int32_t)v->rows;
     out->page_size = (int32_t)v->page;

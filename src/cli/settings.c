@@ -92,7 +92,7 @@ static const tpw_setting table[TPW_SETTING_COUNT] = {
     [TPW_SETTING_ISA] = {"isa", TPW_KIND_CHOICE, TPW_GROUP_WORKER, AT(isa), 0, 0, "auto|baseline|avx2|avx512", "auto",
                          "NAME", "Host instructions: auto, baseline, avx2 or avx512 (the results are the same)"},
     [TPW_SETTING_BACKEND] =
-        {"backend", TPW_KIND_CHOICE, TPW_GROUP_WORKER, AT(backend), 0, 0, "host|cuda|auto", "host", "WHERE",
+        {"backend", TPW_KIND_CHOICE, TPW_GROUP_WORKER, AT(backend), 0, 0, "host|cuda|auto", "auto", "WHERE",
          "Where the model runs: host, cuda (one GPU a rank; bf16 only), or auto (GPUs if every rank gets "
          "one, else host)"},
     [TPW_SETTING_BIND] = {"bind", TPW_KIND_CHOICE, TPW_GROUP_WORKER, AT(bind), 0, 0, "none|auto|strict", "auto", "MODE",

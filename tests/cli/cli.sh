@@ -347,6 +347,7 @@ case_plan_refuses_with_numbers() {
 
 # The MPI sums are compared where there are several ranks; nothing of a GPU is, and it is said why.
 case_doctor_without_gpus() {
+  export TPWORKER_BACKEND=auto
   export CUDA_VISIBLE_DEVICES=
   for count in 1 2 4; do
     rm -f d.jsonl
