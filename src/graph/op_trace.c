@@ -175,6 +175,26 @@ static tpw_status traced_digest(const tpw_exec *exec, const tpw_digest_args *arg
     return inner_of(exec)->ops->digest(inner_of(exec), args, err);
 }
 
+static tpw_status traced_digest_rows(const tpw_exec *exec, const tpw_digest_rows_args *args, tpw_error *err)
+{
+    return inner_of(exec)->ops->digest_rows(inner_of(exec), args, err);
+}
+
+static tpw_status traced_record(const tpw_exec *exec, const tpw_record_args *args, tpw_error *err)
+{
+    return inner_of(exec)->ops->record(inner_of(exec), args, err);
+}
+
+static tpw_status traced_pick(const tpw_exec *exec, const tpw_pick_args *args, tpw_error *err)
+{
+    return inner_of(exec)->ops->pick(inner_of(exec), args, err);
+}
+
+static tpw_status traced_accept(const tpw_exec *exec, const tpw_accept_args *args, tpw_error *err)
+{
+    return inner_of(exec)->ops->accept(inner_of(exec), args, err);
+}
+
 static tpw_status traced_cast(const tpw_exec *exec, const tpw_cast_args *args, tpw_error *err)
 {
     return inner_of(exec)->ops->cast(inner_of(exec), args, err);
@@ -226,6 +246,17 @@ static tpw_status traced_fill(const tpw_exec *exec, void *to, int byte, size_t b
     return inner_of(exec)->device->fill(inner_of(exec), to, byte, bytes, err);
 }
 
+static tpw_status traced_send(const tpw_exec *exec, void *to, const void *from_host, size_t bytes, tpw_error *err)
+{
+    return inner_of(exec)->device->send(inner_of(exec), to, from_host, bytes, err);
+}
+
+static tpw_status traced_fetch(const tpw_exec *exec, void *to_host, const void *from, size_t bytes,
+                               const tpw_watch *watch, tpw_error *err)
+{
+    return inner_of(exec)->device->fetch(inner_of(exec), to_host, from, bytes, watch, err);
+}
+
 static size_t traced_now(const tpw_exec *exec)
 {
     return inner_of(exec)->device->bytes_now(inner_of(exec));
@@ -241,6 +272,12 @@ static tpw_status traced_stage(const tpw_exec *exec, const tpw_batch *batch, int
     return inner_of(exec)->device->stage(inner_of(exec), batch, page_size, err);
 }
 
+static tpw_status traced_reserve(const tpw_exec *exec, int32_t batches, int32_t rows, int32_t segments, int64_t pages,
+                                 size_t bytes, tpw_error *err)
+{
+    return inner_of(exec)->device->stage_reserve(inner_of(exec), batches, rows, segments, pages, bytes, err);
+}
+
 static tpw_status traced_pack(const tpw_exec *exec, const tpw_weight *w, tpw_gemm_kind kind, void *to, tpw_error *err)
 {
     return inner_of(exec)->device->pack(inner_of(exec), w, kind, to, err);
@@ -253,6 +290,8 @@ static const tpw_device traced_device = {
     .upload = traced_upload,
     .download = traced_download,
     .fill = traced_fill,
+    .send = traced_send,
+    .fetch = traced_fetch,
     .bytes_now = traced_now,
     .bytes_peak = traced_peak,
 };
@@ -263,6 +302,7 @@ void tpw_op_trace_init(tpw_op_trace *out, const tpw_exec *inner)
     out->device = traced_device;
     /* the inner one's own function, which asks for no exec; NULL stays NULL */
     out->device.stage = inner->device->stage != NULL ? traced_stage : NULL;
+    out->device.stage_reserve = inner->device->stage_reserve != NULL ? traced_reserve : NULL;
     out->device.packed_bytes = inner->device->packed_bytes;
     out->device.pack = inner->device->pack != NULL ? traced_pack : NULL;
     out->exec = (tpw_exec){.ops = &traced_ops, .device = &out->device, .impl = out};

@@ -189,13 +189,12 @@ typedef struct tpw_delta_args {
     tpw_mat o; /* [M, hv * dv] act */
 } tpw_delta_args;
 
-/* Moves S of one slot forward from floor16(pos_before) to floor16(pos), the new committed mark, with the arithmetic of delta
- * and the rows of the ring. After a verify, pos_before is the segment's pos + rows_certain, since S stands at its floor16. */
+/* Moves S of every segment's slot forward from floor16(pos + rows_certain), where delta left it, to floor16(pos + taken), the new
+ * committed mark, with the arithmetic of delta and the rows of the ring. rows_certain <= taken <= rows. */
 typedef struct tpw_delta_commit_args {
+    const tpw_batch *batch;
     tpw_gdn_state state;
-    int32_t slot;
-    int64_t pos_before; /* S stands at its floor16 */
-    int64_t pos;
+    const int32_t *taken; /* [segment_count] */
 } tpw_delta_commit_args;
 
 /* Per value head: y = act(x * (1/sqrt(mean(x^2) + eps)) * w * gate(z)), all F32, one rounding; gate = silu or sigmoid. */
@@ -248,11 +247,13 @@ typedef struct tpw_swiglu_args {
     tpw_mat y;    /* [M, I] act */
 } tpw_swiglu_args;
 
-/* y[i] = x[rows[i]], raw copy. */
+/* y[to[i]] = x[rows[i]] for i < y.rows, raw copy; to == NULL: y[i]. */
 typedef struct tpw_gather_args {
     tpw_mat x;
     const int32_t *rows; /* [y.rows] */
     tpw_mat y;
+    const int32_t *to; /* [y.rows] or NULL; then y has to_rows rows */
+    int32_t to_rows;
 } tpw_gather_args;
 
 /* Per row the largest logit and its global id (vocab0 + column); ties to the lowest id; NaN never wins; a row without any
@@ -272,6 +273,63 @@ typedef struct tpw_digest_args {
     uint64_t index_stride;
     uint64_t *sum;
 } tpw_digest_args;
+
+/* sums[m] = sum over columns of tpw_digest_term(key, position of row m * cols + column, bits): one digest a row of the batch. */
+typedef struct tpw_digest_rows_args {
+    const tpw_batch *batch;
+    tpw_mat x; /* [M, cols] */
+    uint64_t key;
+    uint64_t *sums; /* [M] */
+} tpw_digest_rows_args;
+
+/* Records of an exchange of arg-max: by rank, [1 + rows] words: what ranks must agree on, then for each row the bits of the value
+ * (low half) and the id (high half). Fills the own one and clears the others, so that a bitwise OR over ranks gathers them. */
+typedef struct tpw_record_args {
+    const uint64_t *agree;
+    const float *value; /* [rows] */
+    const int32_t *id;  /* [rows] */
+    int32_t rows;
+    int32_t rank;
+    int32_t size;
+    uint64_t *all; /* [size, 1 + rows] */
+} tpw_record_args;
+
+/* The choice among all ranks' records: the largest value wins, ties go to the lowest rank, whose ids are lower. best[i] = -1 when no
+ * rank had a number for row i. tokens[to[i]] is the same with 0 for -1, so that it can be embedded. */
+typedef struct tpw_pick_args {
+    const uint64_t *all; /* [size, 1 + rows] */
+    int32_t rows;
+    int32_t size;
+    int32_t *best;     /* [rows] */
+    const int32_t *to; /* [rows] */
+    int32_t *tokens;
+} tpw_pick_args;
+
+/* One entry of a step: a prompt chunk, or a certain token with its drafts. */
+typedef struct tpw_accept_entry {
+    int32_t row0;
+    int32_t rows;   /* certain ones */
+    int32_t drafts; /* rows behind them */
+    int32_t draft0; /* where its drafts begin in tokens */
+    int32_t best0;  /* where its rows begin in best; -1: no logits were asked for, the rows are committed */
+    int32_t ignore_eos;
+    int32_t emitted;
+    int32_t max_tokens;
+} tpw_accept_entry;
+
+#define TPW_ENDS_MAX 16
+
+/* By the rule of kernels/accept.h: taken[i] = rows that entry i commits, last[i] = the last of them in the step. */
+typedef struct tpw_accept_args {
+    const tpw_accept_entry *entries; /* [count] */
+    int32_t count;
+    const int32_t *tokens;
+    const int32_t *best;
+    int32_t end_ids[TPW_ENDS_MAX];
+    int32_t end_count;
+    int32_t *taken; /* [count] */
+    int32_t *last;  /* [count] */
+} tpw_accept_args;
 
 #define TPW_DIMS_MAX   4
 #define TPW_CONCAT_MAX 8
@@ -324,7 +382,8 @@ typedef struct tpw_exec tpw_exec;
 /* clang-format off */
 #define TPW_OP_MAP(X)                                                                                  \
     X(embed) X(add_norm) X(gemm) X(conv) X(gates) X(l2norm) X(delta) X(delta_commit) X(gated_norm)     \
-    X(attn_prepare) X(attention) X(swiglu) X(gather) X(argmax) X(digest)                               \
+    X(attn_prepare) X(attention) X(swiglu) X(gather) X(argmax) X(digest) X(digest_rows)                \
+    X(record) X(pick) X(accept)                                                                        \
     X(cast) X(sum) X(power) X(concat)
 /* clang-format on */
 
@@ -335,7 +394,16 @@ typedef struct tpw_ops {
 #undef TPW_OP_SLOT
 } tpw_ops;
 
-/* Memory of a place. alloc gives zeroed, 256-byte aligned memory; copies are complete on return (control plane only). */
+/* How long the wait of a fetch may be, and what may end it before. */
+typedef struct tpw_watch {
+    int64_t timeout_ms;
+    tpw_status (*look)(void *data,
+                       tpw_error *err); /* asked now and then; an error ends the wait with it. NULL: nothing */
+    void *data;
+} tpw_watch;
+
+/* Memory of a place. alloc gives zeroed, 256-byte aligned memory; upload, download and fill are complete on return (control plane
+ * only). send and fetch are a step's: what ops read goes in before the first of them, what they gave comes out behind the last. */
 typedef struct tpw_device {
     const char *name;
     tpw_status (*alloc)(const tpw_exec *exec, size_t bytes, void **out, tpw_error *err);
@@ -343,11 +411,21 @@ typedef struct tpw_device {
     tpw_status (*upload)(const tpw_exec *exec, void *to, const void *from_host, size_t bytes, tpw_error *err);
     tpw_status (*download)(const tpw_exec *exec, void *to_host, const void *from, size_t bytes, tpw_error *err);
     tpw_status (*fill)(const tpw_exec *exec, void *to, int byte, size_t bytes, tpw_error *err);
+    /* Copies in the order of ops, without waiting for any; `from_host` may change on return. */
+    tpw_status (*send)(const tpw_exec *exec, void *to, const void *from_host, size_t bytes, tpw_error *err);
+    /* Copies what the ops before have left, and waits for that. `to_host` is of alloc_host where there is one. ERR_PEER past the
+     * time limit. */
+    tpw_status (*fetch)(const tpw_exec *exec, void *to_host, const void *from, size_t bytes, const tpw_watch *watch,
+                        tpw_error *err);
     size_t (*bytes_now)(const tpw_exec *exec); /* allocated through this table */
     size_t (*bytes_peak)(const tpw_exec *exec);
-    /* Makes `batch` known to the device, before the first op that is given it; ops take what it held then. `batch` may change or go
-     * when the next one is staged. NULL for a backend whose ops read it where it is. */
+    /* Makes `batch` known to the device, before the first op that is given it; ops take what it held then. No wait. The last ones
+     * staged stay known: as many as stage_reserve was told, at least one. NULL for a backend whose ops read a batch where it is. */
     tpw_status (*stage)(const tpw_exec *exec, const tpw_batch *batch, int32_t page_size, tpw_error *err);
+    /* Sets room aside for the steps: so many batches of at most rows, segments and pages each, and `bytes` to send. At planning time. NULL
+     * as above. */
+    tpw_status (*stage_reserve)(const tpw_exec *exec, int32_t batches, int32_t rows, int32_t segments, int64_t pages,
+                                size_t bytes, tpw_error *err);
     /* Host memory that the device reads and writes directly (pinned), zeroed; NULL for a backend to which all memory is host memory. */
     tpw_status (*alloc_host)(const tpw_exec *exec, size_t bytes, void **out, tpw_error *err);
     void (*free_host)(const tpw_exec *exec, void *data);

@@ -1,95 +1,65 @@
-/* The vocabulary-parallel head and its exchange. SPDX-License-Identifier: Apache-2.0 */
-#include "model/head.h"
-
-#include <math.h>
-#include <string.h>
-
+/* The vocabulary-parallel head: logits, arg-max, and the exchange that lets every rank choose alike. SPDX-License-Identifier: Apache-2.0 */
 #include "model/layers.h"
+#include "model/pass.h"
 
-/* What one rank tells the others: its digest, then its best logit of every row. */
-typedef struct best {
-    float value;
-    int32_t id;
-} best;
-
-typedef struct record {
-    uint64_t agree;
-    best row[];
-} record;
-
-size_t tpw_exchange_bytes(int32_t rows)
-{
-    return sizeof(record) + (size_t)rows * sizeof(best);
-}
-
-/* Logits and local arg-max of `count` rows of ws.y into the own record. */
-static tpw_status local_best(tpw_pass *pass, const int32_t *rows, int32_t count, record *mine, tpw_error *err)
+/* Logits of `count` rows and the best of this rank's part, in ws.value and ws.best. */
+static tpw_status local_best(tpw_pass *pass, const int32_t *rows, int32_t count, tpw_error *err)
 {
     const tpw_exec *exec = pass->exec;
     tpw_workspace *ws = &pass->ws;
-    const tpw_gather_args gather = {.x = ws->y, .rows = ws->rows, .y = tpw_head_rows(ws->head_in, count)};
-    const tpw_gemm_args gemm = {
-        .x = gather.y, .w = pass->model->lm_head, .kind = TPW_GEMM_COLUMN, .y = tpw_head_rows(ws->logits, count)};
+    const tpw_gather_args gather = {.x = ws->y, .rows = rows, .y = tpw_head_rows(ws->head_in, count)};
+    const tpw_gemm_args gemm = {.x = rows == NULL ? tpw_head_rows(ws->y, count) : gather.y,
+                                .w = pass->model->lm_head,
+                                .kind = TPW_GEMM_COLUMN,
+                                .y = tpw_head_rows(ws->logits, count)};
     const tpw_argmax_args argmax = {
         .logits = gemm.y, .vocab0 = pass->model->part.vocab.begin, .value = ws->value, .id = ws->best};
 
-    for (int32_t i = 0; i < count; i++)
-        mine->row[i] = (best){-INFINITY, -1};
-    if (gemm.y.cols == 0) /* more ranks than vocabulary parts */
-        return TPW_OK;
-    TPW_TRY(exec->device->upload(exec, ws->rows, rows, (size_t)count * sizeof *rows, err));
-    TPW_TRY(exec->ops->gather(exec, &gather, err));
-    TPW_TRY(exec->ops->gemm(exec, &gemm, err));
-    TPW_TRY(exec->ops->argmax(exec, &argmax, err));
-    for (int32_t i = 0; i < count; i++) {
-        TPW_TRY(exec->device->download(exec, &mine->row[i].value, ws->value + i, sizeof(float), err));
-        TPW_TRY(exec->device->download(exec, &mine->row[i].id, ws->best + i, sizeof(int32_t), err));
+    if (gemm.y.cols > 0) { /* there may be more ranks than vocabulary parts: then there is no number here */
+        if (rows != NULL)
+            TPW_TRY(exec->ops->gather(exec, &gather, err));
+        TPW_TRY(exec->ops->gemm(exec, &gemm, err));
     }
-    return TPW_OK;
+    return exec->ops->argmax(exec, &argmax, err);
 }
 
-/* Larger value wins; ties go to the lower id, which is the lower rank's since vocabulary parts ascend. */
-static best pick(const char *all, size_t bytes, int size, int32_t row)
+tpw_status tpw_pass_head(tpw_pass *pass, int32_t exchange, const int32_t *rows, int32_t count, const int32_t *to,
+                         tpw_error *err)
 {
-    best b = {-INFINITY, -1};
+    const tpw_exec *exec = pass->exec;
+    tpw_step_io *io = &pass->io.device;
+    uint64_t *all = tpw_io_records(&pass->io_limits, io, exchange);
+    const tpw_record_args record = {.agree = &io->agree[exchange],
+                                    .value = pass->ws.value,
+                                    .id = pass->ws.best,
+                                    .rows = count,
+                                    .rank = pass->comm->rank,
+                                    .size = pass->comm->size,
+                                    .all = all};
+    const tpw_pick_args pick = {
+        .all = all, .rows = count, .size = pass->comm->size, .best = io->best, .to = to, .tokens = io->tokens};
+    size_t words = (size_t)pass->comm->size * (1 + (size_t)count);
 
-    for (int r = 0; r < size; r++) {
-        const record *other = (const record *)(all + (size_t)r * bytes);
-        best c = other->row[row];
-
-        if (c.id >= 0 && (b.id < 0 || c.value > b.value))
-            b = c;
-    }
-    return b;
-}
-
-tpw_status tpw_pass_head(tpw_pass *pass, const int32_t *rows, int32_t count, uint64_t agree, int32_t *ids,
-                         float *values, tpw_error *err)
-{
-    size_t bytes = tpw_exchange_bytes(count);
-    record *mine = pass->exchange;
-    char *all = (char *)pass->exchange + tpw_exchange_bytes(pass->limits.logits_max);
-
-    if (count < 0 || count > pass->limits.logits_max)
+    if (count < 0 || count > (exchange == pass->limits.drafts_max ? pass->limits.logits_max : pass->limits.entries_max))
         return tpw_fail(err, TPW_ERR_LIMIT, "%d logit rows: at most %d are planned", count, pass->limits.logits_max);
-    mine->agree = agree;
     if (count > 0)
-        TPW_TRY(local_best(pass, rows, count, mine, err));
-    TPW_TRY(pass->records->ops->allgather(pass->records, mine, all, bytes, err));
-    for (int r = 0; r < pass->comm->size; r++) {
-        const record *other = (const record *)(all + (size_t)r * bytes), *first = (const record *)all;
+        TPW_TRY(local_best(pass, rows, count, err));
+    TPW_TRY(exec->ops->record(exec, &record, err));
+    TPW_TRY(pass->comm->ops->merge(pass->comm, all, words * sizeof *all, err));
+    return count > 0 ? exec->ops->pick(exec, &pick, err) : TPW_OK;
+}
 
-        if (other->agree != first->agree)
-            return tpw_fail(
-                err, TPW_ERR_DIVERGED, "rank %d differs from rank 0 after step %lld: digest %016llx against %016llx", r,
-                (long long)pass->comm->boot->step, (unsigned long long)other->agree, (unsigned long long)first->agree);
-    }
-    for (int32_t i = 0; i < count; i++) {
-        best b = pick(all, bytes, pass->comm->size, i);
+tpw_status tpw_pass_compare(const tpw_pass *pass, int32_t exchange, int32_t count, tpw_error *err)
+{
+    const uint64_t *all = tpw_io_records(&pass->io_limits, &pass->io.host, exchange);
 
-        ids[i] = b.id;
-        if (values != NULL)
-            values[i] = b.value;
+    for (int r = 1; r < pass->comm->size; r++) {
+        uint64_t other = all[(size_t)r * (1 + (size_t)count)];
+
+        if (other != all[0])
+            return tpw_fail(err, TPW_ERR_DIVERGED,
+                            "rank %d differs from rank 0 after step %lld: digest %016llx against %016llx", r,
+                            (long long)pass->comm->boot->step, (unsigned long long)other, (unsigned long long)all[0]);
     }
     return TPW_OK;
 }

@@ -1,4 +1,4 @@
-/* Plans the workspace of a pass and runs the trunk and the MTP module. SPDX-License-Identifier: Apache-2.0 */
+/* Plans the workspace of a pass, runs the trunk and the MTP module, sends and fetches what a step needs and gives. SPDX-License-Identifier: Apache-2.0 */
 #include "model/pass.h"
 
 #include <stdio.h>
@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/digest.h"
-#include "model/head.h"
 #include "model/layers.h"
 
 /* Both mixers and the MLP start from the same mark: they are never alive together. */
@@ -41,10 +40,21 @@ static void carve_blocks(const tpw_config *c, const tpw_partition *p, const tpw_
     arena->used = arena->peak;
 }
 
+static tpw_io_limits io_limits_of(const tpw_config *c, const tpw_partition *p, const tpw_pass_limits *l)
+{
+    return (tpw_io_limits){.rows = l->rows_max,
+                           .logits = l->logits_max,
+                           .entries = l->entries_max,
+                           .drafts = l->drafts_max,
+                           .ranks = p->size,
+                           .layers = c->layers};
+}
+
 static void carve(const tpw_config *c, const tpw_partition *p, const tpw_pass_limits *l, tpw_arena *arena,
-                  tpw_workspace *ws)
+                  tpw_workspace *ws, tpw_step_io *io)
 {
     int32_t M = l->rows_max, R = l->logits_max, H = c->hidden;
+    const tpw_io_limits io_limits = io_limits_of(c, p, l);
 
     ws->ids = tpw_arena_take(arena, M, sizeof *ws->ids);
     ws->h = tpw_arena_mat(arena, l->act, M, H);
@@ -52,12 +62,22 @@ static void carve(const tpw_config *c, const tpw_partition *p, const tpw_pass_li
     ws->sum = tpw_arena_mat(arena, TPW_F32, M, H);
     ws->carry = tpw_arena_mat(arena, l->act, M, H);
     ws->join = tpw_arena_mat(arena, l->act, M, 2 * (int64_t)H);
-    ws->rows = tpw_arena_take(arena, M > R ? M : R, sizeof *ws->rows);
     ws->head_in = tpw_arena_mat(arena, l->act, R, H);
     ws->logits = tpw_arena_mat(arena, TPW_F32, R, p->vocab.count);
     ws->value = tpw_arena_take(arena, R, sizeof *ws->value);
     ws->best = tpw_arena_take(arena, R, sizeof *ws->best);
     carve_blocks(c, p, l, arena, ws);
+    tpw_step_io_carve(&io_limits, arena, io);
+}
+
+static tpw_status check_limits(const tpw_pass_limits *l, tpw_error *err)
+{
+    if (l->rows_max < 1 || l->logits_max < 1 || l->entries_max < 1 || l->drafts_max < 0 ||
+        l->drafts_max > TPW_DRAFT_MAX)
+        return tpw_fail(err, TPW_ERR_LIMIT,
+                        "a pass of %d rows, %d logit rows and %d sequences: all must be at least 1; %d drafts: 0..%d",
+                        l->rows_max, l->logits_max, l->entries_max, l->drafts_max, TPW_DRAFT_MAX);
+    return TPW_OK;
 }
 
 tpw_status tpw_pass_bytes(const tpw_config *config, const tpw_partition *part, const tpw_pass_limits *limits,
@@ -65,21 +85,67 @@ tpw_status tpw_pass_bytes(const tpw_config *config, const tpw_partition *part, c
 {
     tpw_arena arena = tpw_arena_measure();
     tpw_workspace ws;
+    tpw_step_io io;
 
-    if (limits->rows_max < 1 || limits->logits_max < 1)
-        return tpw_fail(err, TPW_ERR_LIMIT, "a pass of %d rows and %d logit rows: both must be at least 1",
-                        limits->rows_max, limits->logits_max);
-    carve(config, part, limits, &arena, &ws);
+    TPW_TRY(check_limits(limits, err));
+    carve(config, part, limits, &arena, &ws, &io);
     TPW_TRY(tpw_arena_check(&arena, "workspace", err));
     *bytes = arena.peak;
+    return TPW_OK;
+}
+
+tpw_status tpw_pass_host_bytes(const tpw_config *config, const tpw_partition *part, const tpw_pass_limits *limits,
+                               size_t *bytes, tpw_error *err)
+{
+    const tpw_io_limits io_limits = io_limits_of(config, part, limits);
+
+    TPW_TRY(check_limits(limits, err));
+    return tpw_step_io_bytes(&io_limits, bytes, err);
+}
+
+/* The host's side of what is sent and fetched, and room to stage the batches of a step. */
+static tpw_status create_io(tpw_pass *p, tpw_error *err)
+{
+    const tpw_device *device = p->exec->device;
+    const tpw_pass_limits *l = &p->limits;
+    size_t bytes = 0;
+    void *memory = NULL;
+
+    TPW_TRY(tpw_step_io_bytes(&p->io_limits, &bytes, err));
+    if (device->alloc_host != NULL)
+        TPW_TRY(device->alloc_host(p->exec, bytes, &memory, err));
+    else
+        memory = calloc(bytes, 1);
+    if (memory == NULL)
+        return tpw_fail(err, TPW_ERR_MEMORY, "no memory for what a step of %d rows sends and fetches", l->rows_max);
+    p->io.memory = (tpw_arena){.base = memory, .bytes = bytes};
+    tpw_step_io_carve(&p->io_limits, &p->io.memory, &p->io.host);
+    TPW_TRY(tpw_arena_check(&p->io.memory, "what a step sends and fetches", err));
+    if (device->stage_reserve == NULL)
+        return TPW_OK;
+    return device->stage_reserve(p->exec, l->drafts_max + 1, l->rows_max, l->entries_max, p->state->limits.pages,
+                                 tpw_step_io_sent(&p->io_limits, &p->io.host), err);
+}
+
+static tpw_status create_keys(tpw_pass *p, tpw_error *err)
+{
+    p->hidden_keys = calloc((size_t)p->model->config.layers, sizeof *p->hidden_keys);
+    if (p->hidden_keys == NULL)
+        return tpw_fail(err, TPW_ERR_MEMORY, "no memory for the keys of %d layers", p->model->config.layers);
+    for (int32_t i = 0; i < p->model->config.layers; i++) {
+        char name[32];
+
+        snprintf(name, sizeof name, "hidden.%d", i);
+        p->hidden_keys[i] = tpw_digest_key(name);
+    }
     return TPW_OK;
 }
 
 tpw_status tpw_pass_create(tpw_model *model, tpw_state *state, tpw_comm *comm, const tpw_pass_limits *limits,
                            tpw_pass **out, tpw_error *err)
 {
-    tpw_pass *p;
     size_t bytes;
+    tpw_pass *p;
     tpw_status st;
 
     TPW_TRY(tpw_pass_bytes(&model->config, &model->part, limits, &bytes, err));
@@ -90,23 +156,13 @@ tpw_status tpw_pass_create(tpw_model *model, tpw_state *state, tpw_comm *comm, c
     p->state = state;
     p->exec = model->exec;
     p->comm = comm;
-    p->records = comm;
     p->limits = *limits;
-    p->exchange = malloc(tpw_exchange_bytes(limits->logits_max) * (size_t)(comm->size + 1));
-    p->hidden_keys = calloc((size_t)model->config.layers, sizeof *p->hidden_keys);
-    if (p->exchange == NULL || p->hidden_keys == NULL) {
-        st = tpw_fail(err, TPW_ERR_MEMORY, "no memory for the exchange of %d rows", limits->logits_max);
-        goto fail;
-    }
-    for (int32_t i = 0; i < model->config.layers; i++) {
-        char name[32];
-
-        snprintf(name, sizeof name, "hidden.%d", i);
-        p->hidden_keys[i] = tpw_digest_key(name);
-    }
+    p->io_limits = io_limits_of(&model->config, &model->part, limits);
+    TPW_TRY_GOTO(st, create_keys(p, err), fail);
     TPW_TRY_GOTO(st, tpw_arena_init(&p->arena, p->exec, bytes, err), fail);
-    carve(&model->config, &model->part, limits, &p->arena, &p->ws);
+    carve(&model->config, &model->part, limits, &p->arena, &p->ws, &p->io.device);
     TPW_TRY_GOTO(st, tpw_arena_check(&p->arena, "workspace", err), fail);
+    TPW_TRY_GOTO(st, create_io(p, err), fail);
     *out = p;
     return TPW_OK;
 fail:
@@ -119,56 +175,15 @@ void tpw_pass_destroy(tpw_pass *pass)
     if (pass == NULL)
         return;
     tpw_arena_fini(&pass->arena, pass->exec);
-    free(pass->exchange);
+    if (pass->io.memory.base != NULL && pass->exec->device->free_host != NULL)
+        pass->exec->device->free_host(pass->exec, pass->io.memory.base);
+    else
+        free(pass->io.memory.base);
     free(pass->hidden_keys);
     free(pass);
 }
 
-/* Rows of the embedding table from their owners: every rank fills its part, the merge copies bits and sums nothing. */
-static tpw_status embed(tpw_pass *pass, const int32_t *ids, int32_t rows, tpw_mat out, tpw_error *err)
-{
-    const tpw_embed_args args = {
-        .ids = pass->ws.ids, .table = pass->model->embed, .vocab0 = pass->model->part.vocab.begin, .out = out};
-    size_t bytes = (size_t)rows * (size_t)out.cols * tpw_dtype_size(out.dtype);
-
-    for (int32_t i = 0; i < rows; i++)
-        if (ids[i] < 0 || ids[i] >= pass->model->config.vocab)
-            return tpw_fail(err, TPW_ERR_ARGUMENT, "token %d is outside the vocabulary of %d", ids[i],
-                            pass->model->config.vocab);
-    TPW_TRY(pass->exec->device->upload(pass->exec, pass->ws.ids, ids, (size_t)rows * sizeof *ids, err));
-    TPW_TRY(pass->exec->ops->embed(pass->exec, &args, err));
-    return pass->comm->ops->merge(pass->comm, out.data, bytes, err);
-}
-
-static void tap(tpw_pass *pass, int32_t layer, tpw_mat rows)
-{
-    if (pass->tap != NULL)
-        pass->tap(pass->tap_data, layer, &rows);
-}
-
-/* Adds the digest of every group's rows of the residual stream after `layer`. */
-static tpw_status digest_hidden(tpw_pass *pass, int32_t layer, const tpw_hidden_group *groups, int32_t group_count,
-                                uint64_t *sums, tpw_error *err)
-{
-    const tpw_config *c = &pass->model->config;
-    tpw_mat h = pass->ws.h;
-
-    for (int32_t g = 0; g < group_count; g++) {
-        tpw_digest_args args = {.x = h,
-                                .key = pass->hidden_keys[layer],
-                                .index0 = (uint64_t)groups[g].pos * (uint64_t)c->hidden,
-                                .index_stride = (uint64_t)c->hidden,
-                                .sum = &sums[(size_t)g * (size_t)c->layers + (size_t)layer]};
-
-        args.x.rows = groups[g].rows;
-        args.x.data = (char *)h.data + (size_t)groups[g].row0 * (size_t)h.stride * tpw_dtype_size(h.dtype);
-        TPW_TRY(pass->exec->ops->digest(pass->exec, &args, err));
-    }
-    return TPW_OK;
-}
-
-/* Checks the rows and makes them known to the device. */
-static tpw_status begin(const tpw_pass *pass, const tpw_batch *batch, tpw_error *err)
+tpw_status tpw_pass_stage(tpw_pass *pass, const tpw_batch *batch, tpw_error *err)
 {
     const tpw_device *device = pass->exec->device;
 
@@ -179,19 +194,109 @@ static tpw_status begin(const tpw_pass *pass, const tpw_batch *batch, tpw_error 
             return tpw_fail(err, TPW_ERR_LIMIT, "position %lld is past the planned %d",
                             (long long)(batch->segments[s].pos + batch->segments[s].rows - 1),
                             pass->model->rope_positions);
-    if (device->stage != NULL)
-        return device->stage(pass->exec, batch, pass->state->limits.page_size, err);
+    return device->stage != NULL ? device->stage(pass->exec, batch, pass->state->limits.page_size, err) : TPW_OK;
+}
+
+static tpw_status check_tokens(const tpw_pass *pass, const int32_t *ids, int32_t count, tpw_error *err)
+{
+    int32_t vocab = pass->model->config.vocab;
+
+    for (int32_t i = 0; i < count; i++)
+        if (ids[i] < 0 || ids[i] >= vocab)
+            return tpw_fail(err, TPW_ERR_ARGUMENT, "token %d is outside the vocabulary of %d", ids[i], vocab);
     return TPW_OK;
 }
 
-tpw_status tpw_pass_trunk(tpw_pass *pass, const tpw_batch *batch, const int32_t *ids, const tpw_hidden_group *groups,
-                          int32_t group_count, uint64_t *sums, tpw_error *err)
+tpw_status tpw_pass_send(tpw_pass *pass, int32_t rows, int32_t entries, tpw_error *err)
+{
+    const tpw_step_io *host = &pass->io.host, *device = &pass->io.device;
+
+    TPW_TRY(check_tokens(pass, host->tokens, rows, err));
+    TPW_TRY(check_tokens(pass, host->tokens + tpw_io_behind(&pass->io_limits, 0), entries, err));
+    return pass->exec->device->send(pass->exec, device->agree, host->agree, tpw_step_io_sent(&pass->io_limits, host),
+                                    err);
+}
+
+/* A peer's failure has words of its own; everything else is told with rank and step. */
+typedef struct listener {
+    tpw_boot *boot;
+    bool heard;
+} listener;
+
+static tpw_status listen(void *data, tpw_error *err)
+{
+    listener *l = data;
+    tpw_status st = l->boot->ops->look(l->boot, err);
+
+    l->heard = st != TPW_OK;
+    return st;
+}
+
+tpw_status tpw_pass_fetch(tpw_pass *pass, int32_t rows, tpw_error *err)
+{
+    const tpw_io_limits *l = &pass->io_limits;
+    tpw_boot *boot = pass->comm->boot;
+    listener own = {.boot = boot};
+    const tpw_watch watch = {.timeout_ms = boot->timeout_ms, .look = listen, .data = &own};
+    int32_t *to = pass->io.host.tokens + tpw_io_draft(l, 0, 0);
+    const int32_t *from = pass->io.device.tokens + tpw_io_draft(l, 0, 0);
+    const uint64_t *end = pass->io.device.hidden + (size_t)rows * (size_t)l->layers;
+    tpw_status st =
+        pass->exec->device->fetch(pass->exec, to, from, (size_t)((const char *)end - (const char *)from), &watch, err);
+
+    if (st != TPW_OK && !own.heard)
+        tpw_error_prefix(err, "rank %d (%s), step %lld", boot->rank, boot->host, (long long)boot->step);
+    return st;
+}
+
+/* y[i] = x[rows[i]] with indices of the device. */
+static tpw_status gather(tpw_pass *pass, tpw_mat x, const int32_t *rows, int32_t count, tpw_mat y, tpw_error *err)
+{
+    const tpw_gather_args args = {.x = x, .rows = rows, .y = tpw_head_rows(y, count)};
+
+    return pass->exec->ops->gather(pass->exec, &args, err);
+}
+
+/* Rows of the embedding table from their owners: every rank fills its part, the merge copies bits and sums nothing. */
+static tpw_status embed(tpw_pass *pass, const int32_t *ids, int32_t rows, tpw_mat out, tpw_error *err)
+{
+    const tpw_embed_args args = {
+        .ids = pass->ws.ids, .table = pass->model->embed, .vocab0 = pass->model->part.vocab.begin, .out = out};
+    const tpw_mat tokens = {.data = pass->io.device.tokens,
+                            .dtype = TPW_I32,
+                            .rows = tpw_io_tokens(&pass->io_limits),
+                            .cols = 1,
+                            .stride = 1};
+    const tpw_mat chosen = {.data = pass->ws.ids, .dtype = TPW_I32, .rows = rows, .cols = 1, .stride = 1};
+    size_t bytes = (size_t)rows * (size_t)out.cols * tpw_dtype_size(out.dtype);
+
+    TPW_TRY(gather(pass, tokens, ids, rows, chosen, err));
+    TPW_TRY(pass->exec->ops->embed(pass->exec, &args, err));
+    return pass->comm->ops->merge(pass->comm, out.data, bytes, err);
+}
+
+static void tap(tpw_pass *pass, int32_t layer, tpw_mat rows)
+{
+    if (pass->tap != NULL)
+        pass->tap(pass->tap_data, layer, &rows);
+}
+
+static tpw_status digest_hidden(tpw_pass *pass, const tpw_batch *batch, int32_t layer, tpw_error *err)
+{
+    const tpw_digest_rows_args args = {.batch = batch,
+                                       .x = tpw_head_rows(pass->ws.h, batch->rows),
+                                       .key = pass->hidden_keys[layer],
+                                       .sums = pass->io.device.hidden + (size_t)layer * (size_t)batch->rows};
+
+    return pass->exec->ops->digest_rows(pass->exec, &args, err);
+}
+
+tpw_status tpw_pass_trunk(tpw_pass *pass, const tpw_batch *batch, const int32_t *ids, bool digests, tpw_error *err)
 {
     const tpw_model *m = pass->model;
     int32_t rows = batch->rows, layers = m->config.layers;
     tpw_mat h = tpw_head_rows(pass->ws.h, rows);
 
-    TPW_TRY(begin(pass, batch, err));
     TPW_TRY(embed(pass, ids, rows, h, err));
     tap(pass, -1, h);
     TPW_TRY(tpw_layer_norm(pass, rows, m->layers[0].input_norm, false, err));
@@ -201,20 +306,66 @@ tpw_status tpw_pass_trunk(tpw_pass *pass, const tpw_batch *batch, const int32_t 
 
         TPW_TRY(tpw_layer_run(pass, batch, &m->layers[i], state, &state->kv, err));
         TPW_TRY(tpw_layer_norm(pass, rows, next, true, err));
-        TPW_TRY(digest_hidden(pass, i, groups, group_count, sums, err));
+        if (digests)
+            TPW_TRY(digest_hidden(pass, batch, i, err));
         tap(pass, i, h);
     }
     tap(pass, layers, tpw_head_rows(pass->ws.y, rows));
     return TPW_OK;
 }
 
-tpw_status tpw_pass_commit(tpw_pass *pass, int32_t slot, int64_t pos_before, int64_t pos, tpw_error *err)
+tpw_status tpw_pass_agree(tpw_pass *pass, int32_t rows, tpw_error *err)
+{
+    uint64_t *sum = &pass->io.device.agree[pass->limits.drafts_max];
+    int32_t hidden = rows * pass->model->config.layers;
+    const tpw_digest_args ids = {.x = {.data = pass->ws.ids, .dtype = TPW_I32, .rows = 1, .cols = rows, .stride = rows},
+                                 .key = tpw_digest_key("ids"),
+                                 .sum = sum};
+    const tpw_digest_args sums = {
+        .x = {.data = pass->io.device.hidden, .dtype = TPW_I64, .rows = 1, .cols = hidden, .stride = hidden},
+        .key = tpw_digest_key("hidden"),
+        .sum = sum};
+
+    TPW_TRY(pass->exec->ops->digest(pass->exec, &ids, err));
+    return pass->exec->ops->digest(pass->exec, &sums, err);
+}
+
+tpw_status tpw_pass_accept(tpw_pass *pass, const tpw_config *c, int32_t count, tpw_error *err)
+{
+    const tpw_step_io *io = &pass->io.device;
+    tpw_accept_args args = {.entries = io->entries,
+                            .count = count,
+                            .tokens = io->tokens,
+                            .best = io->best,
+                            .end_count = c->end_count,
+                            .taken = io->taken,
+                            .last = io->last};
+
+    _Static_assert(sizeof args.end_ids == sizeof c->end_ids, "an op takes all end tokens of a model");
+    memcpy(args.end_ids, c->end_ids, sizeof args.end_ids);
+    return pass->exec->ops->accept(pass->exec, &args, err);
+}
+
+/* Rows that may be taken or not lie across a multiple of the grid. Known before anything has run. */
+static bool may_advance(const tpw_batch *batch)
+{
+    for (int32_t i = 0; i < batch->segment_count; i++) {
+        const tpw_segment *s = &batch->segments[i];
+
+        if ((s->pos + s->rows) / TPW_GRID != (s->pos + s->rows_certain) / TPW_GRID)
+            return true;
+    }
+    return false;
+}
+
+tpw_status tpw_pass_commit(tpw_pass *pass, const tpw_batch *batch, const int32_t *taken, tpw_error *err)
 {
     const tpw_config *c = &pass->model->config;
 
-    for (int32_t i = 0; pos / TPW_GRID != pos_before / TPW_GRID && i < c->layers; i++) {
-        const tpw_delta_commit_args args = {
-            .state = pass->state->layers[i].gdn, .slot = slot, .pos_before = pos_before, .pos = pos};
+    if (!may_advance(batch))
+        return TPW_OK;
+    for (int32_t i = 0; i < c->layers; i++) {
+        const tpw_delta_commit_args args = {.batch = batch, .state = pass->state->layers[i].gdn, .taken = taken};
 
         if (c->kind[i] == TPW_LAYER_DELTANET)
             TPW_TRY(pass->exec->ops->delta_commit(pass->exec, &args, err));
@@ -242,7 +393,6 @@ tpw_status tpw_pass_mtp(tpw_pass *pass, const tpw_batch *batch, const int32_t *i
 
     if (!pass->model->has_mtp || !pass->state->limits.mtp)
         return tpw_fail(err, TPW_ERR_UNSUPPORTED, "the checkpoint has no MTP module");
-    TPW_TRY(begin(pass, batch, err));
     left.cols = H;
     right.cols = H;
     right.data = (char *)right.data + (size_t)H * tpw_dtype_size(right.dtype);
@@ -255,28 +405,18 @@ tpw_status tpw_pass_mtp(tpw_pass *pass, const tpw_batch *batch, const int32_t *i
     return tpw_layer_norm(pass, rows, w->norm, true, err);
 }
 
-/* y[i] = x[rows[i]] with host indices. */
-static tpw_status gather(tpw_pass *pass, tpw_mat x, const int32_t *rows, int32_t count, tpw_mat y, tpw_error *err)
-{
-    const tpw_gather_args args = {.x = x, .rows = pass->ws.rows, .y = tpw_head_rows(y, count)};
-
-    if (count < 0 || count > pass->limits.rows_max)
-        return tpw_fail(err, TPW_ERR_LIMIT, "%d rows to gather: at most %d are planned", count, pass->limits.rows_max);
-    TPW_TRY(pass->exec->device->upload(pass->exec, pass->ws.rows, rows, (size_t)count * sizeof *rows, err));
-    return pass->exec->ops->gather(pass->exec, &args, err);
-}
-
 tpw_status tpw_pass_carry(tpw_pass *pass, const int32_t *rows, int32_t count, tpw_error *err)
 {
     return gather(pass, pass->ws.y, rows, count, pass->ws.carry, err);
 }
 
-tpw_status tpw_pass_keep_mtp(tpw_pass *pass, int32_t row, int32_t slot, tpw_error *err)
+tpw_status tpw_pass_keep_mtp(tpw_pass *pass, const int32_t *rows, const int32_t *slots, int32_t count, tpw_error *err)
 {
-    tpw_mat to = pass->state->mtp_hidden;
+    const tpw_mat kept = pass->state->mtp_hidden;
+    const tpw_gather_args args = {
+        .x = pass->ws.y, .rows = rows, .y = tpw_head_rows(kept, count), .to = slots, .to_rows = kept.rows};
 
-    to.data = (char *)to.data + (size_t)slot * (size_t)to.stride * tpw_dtype_size(to.dtype);
-    return gather(pass, pass->ws.y, &row, 1, to, err);
+    return pass->exec->ops->gather(pass->exec, &args, err);
 }
 
 tpw_status tpw_pass_recall_mtp(tpw_pass *pass, const int32_t *slots, int32_t count, tpw_error *err)

@@ -25,6 +25,9 @@ typedef struct tpw_boot_ops {
      * of this boot or of a comm made from it returns ERR_PEER (ERR_DIVERGED when that is `status`) with this rank, its host and the
      * text. At most once. */
     void (*raise)(tpw_boot *boot, tpw_status status, const char *text);
+    /* Local, never blocks: the failure that a peer has raised, as a wait in a call of this boot would return it; OK: none is known. For waits that
+     * are not MPI's. */
+    tpw_status (*look)(tpw_boot *boot, tpw_error *err);
     /* Local, frees. Communicators made from this boot must be gone. */
     void (*destroy)(tpw_boot *boot);
 } tpw_boot_ops;

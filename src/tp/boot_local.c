@@ -255,6 +255,17 @@ static void local_raise(tpw_boot *boot, tpw_status status, const char *text)
     pthread_mutex_unlock(&all->lock);
 }
 
+static tpw_status local_look(tpw_boot *boot, tpw_error *err)
+{
+    group *all = local_of(boot)->group;
+    tpw_status st;
+
+    pthread_mutex_lock(&all->lock);
+    st = stopped(boot, err);
+    pthread_mutex_unlock(&all->lock);
+    return st;
+}
+
 static void group_destroy(group *all)
 {
     for (int r = 0; r < all->size; r++) {
@@ -283,6 +294,7 @@ static const tpw_boot_ops local_ops = {
     .allgather = local_allgather,
     .barrier = local_barrier,
     .raise = local_raise,
+    .look = local_look,
     .destroy = local_destroy,
 };
 

@@ -81,6 +81,7 @@ static const tpw_boot_ops mpi_ops = {
     .allgather = mpi_allgather,
     .barrier = mpi_barrier,
     .raise = tpw_mpi_raise,
+    .look = tpw_mpi_look,
     .destroy = mpi_destroy,
 };
 

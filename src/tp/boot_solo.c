@@ -37,6 +37,13 @@ static void solo_raise(tpw_boot *boot, tpw_status status, const char *text)
     (void)text;
 }
 
+static tpw_status solo_look(tpw_boot *boot, tpw_error *err)
+{
+    (void)boot;
+    (void)err;
+    return TPW_OK;
+}
+
 static void solo_destroy(tpw_boot *boot)
 {
     free(boot);
@@ -47,6 +54,7 @@ static const tpw_boot_ops solo_ops = {
     .allgather = solo_allgather,
     .barrier = solo_barrier,
     .raise = solo_raise,
+    .look = solo_look,
     .destroy = solo_destroy,
 };
 

@@ -110,6 +110,9 @@ void tpw_mpi_hear(tpw_boot *boot);
 /* Local, under the lock: tells all peers that this rank waits. */
 void tpw_mpi_announce(tpw_boot *boot);
 
+/* Local, never blocks: what has been heard, as tpw_boot_ops.look. */
+tpw_status tpw_mpi_look(tpw_boot *boot, tpw_error *err) TPW_MUST_CHECK;
+
 /* Local, never blocks. */
 void tpw_mpi_raise(tpw_boot *boot, tpw_status status, const char *text);
 

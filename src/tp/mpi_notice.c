@@ -74,6 +74,20 @@ void tpw_mpi_hear(tpw_boot *boot)
     }
 }
 
+tpw_status tpw_mpi_look(tpw_boot *boot, tpw_error *err)
+{
+    tpw_mpi_link *link = tpw_mpi_link_of(boot);
+    tpw_status st = TPW_OK;
+
+    pthread_mutex_lock(&link->lock);
+    if (link->failed == TPW_OK && tpw_mpi_alive())
+        tpw_mpi_hear(boot);
+    if (link->failed != TPW_OK)
+        st = tpw_fail(err, link->failed, "%s", link->failure.text);
+    pthread_mutex_unlock(&link->lock);
+    return st;
+}
+
 void tpw_mpi_announce(tpw_boot *boot)
 {
     tpw_mpi_link *link = tpw_mpi_link_of(boot);

@@ -7,14 +7,7 @@
 
 #include "tpworker/worker.h"
 
-/* What ends a sequence. */
-typedef struct tpw_end_rule {
-    const int32_t *end_ids;
-    int32_t end_count;
-    bool ignore_eos;
-    int32_t emitted;    /* before this run */
-    int32_t max_tokens; /* > emitted */
-} tpw_end_rule;
+#include "kernels/accept.h"
 
 typedef struct tpw_accepted {
     int32_t tokens; /* taken from best[0..]: the accepted drafts and the one after them, unless something ends before */
@@ -26,7 +19,7 @@ typedef struct tpw_accepted {
 /* best[i] is the arg-max after row i of a run [known token, drafts[0], ..., drafts[k-1]]; -1: the row held no number. The tokens taken
  * are those that one-token steps would have given: best[0], then best[i] as long as drafts[i-1] == best[i-1], cut behind the
  * first end token or at the limit. */
-tpw_accepted tpw_accept(const int32_t *drafts, int32_t k, const int32_t *best, const tpw_end_rule *rule);
+tpw_accepted tpw_accept(const int32_t *drafts, int32_t k, const int32_t *best, const tpw_run_rule *rule);
 
 /* Most drafts worth verifying: no more than could still be emitted beside the certain token. */
 int32_t tpw_draft_limit(int32_t draft_max, int32_t emitted, int32_t max_tokens);

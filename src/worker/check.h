@@ -2,14 +2,7 @@
 #ifndef TPW_WORKER_CHECK_H
 #define TPW_WORKER_CHECK_H
 
-#include "worker/worker.h"
-
-/* A step as it was laid out. */
-typedef struct tpw_layout {
-    tpw_batch batch;
-    int32_t logits;
-    int32_t groups;
-} tpw_layout;
+#include "worker/layout.h"
 
 /* Digest of the plan and of the token ids of a step. Pure. */
 uint64_t tpw_plan_digest(const tpw_worker *worker, const tpw_layout *layout);

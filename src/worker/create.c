@@ -207,13 +207,11 @@ void tpw_worker_destroy(tpw_worker *worker)
     free(worker->buf.planned);
     free(worker->buf.segments);
     free(worker->buf.ids);
-    free(worker->buf.rows);
-    free(worker->buf.logit_rows);
+    free(worker->buf.chain_segments);
     free(worker->buf.drafts);
     free(worker->buf.who);
     free(worker->buf.taken);
     free(worker->buf.groups);
-    free(worker->buf.best);
     free(worker->buf.over);
     free(worker->buf.hidden);
     free(worker->buf.scopes);

@@ -1,4 +1,4 @@
-/* The draft phase of a step, and the MTP pass over committed rows. SPDX-License-Identifier: Apache-2.0 */
+/* The draft phase of a step, and the MTP pass behind the trunk. SPDX-License-Identifier: Apache-2.0 */
 #include "worker/draft.h"
 
 #include "base/digest.h"
@@ -38,111 +38,96 @@ static tpw_status draft_by_caller(tpw_worker *w, int32_t planned, tpw_error *err
     return TPW_OK;
 }
 
-/* Arg-max of the first `count` rows of ws.y. All ranks must be at the same draft of the same step. */
-static tpw_status draft_tokens(tpw_worker *w, int32_t count, int32_t draft, tpw_error *err)
+/* Chain `draft` of the `count` entries in buf.who: row i takes the draft before, and gives the next. */
+static void lay_link(tpw_worker *w, int32_t count, int32_t draft)
 {
-    uint64_t agree = tpw_digest_term(tpw_digest_key("draft"), (uint64_t)w->step, (uint64_t)draft);
-
-    for (int32_t i = 0; i < count; i++)
-        w->buf.rows[i] = i;
-    return tpw_pass_head(w->pass, w->buf.rows, count, agree, w->buf.best, NULL, err);
-}
-
-/* One more row a sequence through the MTP module: token = its last draft, hidden = its last output, both in the order of `who`. */
-static tpw_status chain(tpw_worker *w, int32_t count, int32_t draft, tpw_error *err)
-{
+    const tpw_io_limits *at = &w->pass->io_limits;
+    tpw_step_io *io = &w->pass->io.host;
     tpw_step_buffers *b = &w->buf;
-    tpw_batch batch = {.rows = count, .segment_count = count, .segments = b->segments};
+    size_t first = (size_t)draft * (size_t)at->entries;
 
+    b->chain[draft] = (tpw_batch){.rows = count, .segment_count = count, .segments = &b->chain_segments[first]};
     for (int32_t i = 0; i < count; i++) {
         const tpw_sequence *s = sequence_of(w, b->who[i]);
 
-        b->segments[i] =
+        io->chain_to[first + (size_t)i] = tpw_io_draft(at, b->who[i], draft);
+        if (draft == 0)
+            continue;
+        io->chain_ids[first + (size_t)i] = tpw_io_draft(at, b->who[i], draft - 1);
+        b->chain_segments[first + (size_t)i] =
             (tpw_segment){.row0 = i, .rows = 1, .slot = s->slot, .pos = s->pos - 1 + draft, .pages = s->pages};
-        b->ids[i] = b->drafts[(size_t)b->who[i] * TPW_K_MAX + (size_t)draft - 1];
     }
-    return tpw_pass_mtp(w->pass, &batch, b->ids, &w->pass->ws.carry, err);
 }
 
-/* The MTP chain: draft 0 from the kept output of the last committed row, then each from its own output. */
-static tpw_status draft_by_mtp(tpw_worker *w, int32_t planned, tpw_error *err)
+/* Those of the `count` entries in buf.who that go on to `draft`, with the rows that they had. Returns how many. */
+static int32_t go_on(tpw_worker *w, int32_t count, int32_t draft)
 {
-    tpw_step_buffers *b = &w->buf;
-    int32_t count = 0, longest = 0;
+    int32_t *rows = &w->pass->io.host.chain_rows[(size_t)draft * (size_t)w->pass->io_limits.entries], left = 0;
 
-    for (int32_t i = 0; i < planned; i++) {
-        if (b->planned[i].drafts == 0)
-            continue;
-        b->rows[count] = sequence_of(w, i)->slot;
-        b->who[count++] = i;
-        longest = b->planned[i].drafts > longest ? b->planned[i].drafts : longest;
-    }
-    if (count == 0)
-        return TPW_OK;
-    TPW_TRY(tpw_pass_recall_mtp(w->pass, b->rows, count, err));
-    for (int32_t d = 0; d < longest; d++) {
-        int32_t left = 0;
-
-        if (d > 0)
-            TPW_TRY(chain(w, count, d, err));
-        TPW_TRY(draft_tokens(w, count, d, err));
-        for (int32_t i = 0; i < count; i++) {
-            int32_t p = b->who[i];
-
-            /* logits without a number: any token will do, verification decides */
-            b->drafts[(size_t)p * TPW_K_MAX + (size_t)d] = b->best[i] >= 0 ? b->best[i] : 0;
-            if (b->planned[p].drafts > d + 1) {
-                b->rows[left] = i;
-                b->who[left++] = p;
-            }
+    for (int32_t i = 0; i < count; i++)
+        if (w->buf.planned[w->buf.who[i]].drafts > draft) {
+            rows[left] = i;
+            w->buf.who[left++] = w->buf.who[i];
         }
-        count = left;
-        if (count > 0)
-            TPW_TRY(tpw_pass_carry(w->pass, b->rows, count, err));
+    return left;
+}
+
+void tpw_worker_lay_chain(tpw_worker *worker, int32_t planned)
+{
+    tpw_step_buffers *b = &worker->buf;
+    tpw_step_io *io = &worker->pass->io.host;
+    int32_t count = 0;
+
+    b->chain_length = 0;
+    for (int32_t i = 0; tpw_worker_uses_mtp(worker) && i < planned; i++)
+        if (b->planned[i].drafts > 0) {
+            io->recall[count] = sequence_of(worker, i)->slot;
+            b->who[count++] = i;
+        }
+    while (count > 0) {
+        int32_t draft = b->chain_length++;
+
+        io->agree[draft] = tpw_digest_term(tpw_digest_key("draft"), (uint64_t)worker->step, (uint64_t)draft);
+        lay_link(worker, count, draft);
+        count = draft + 1 < worker->pass->io_limits.drafts ? go_on(worker, count, draft + 1) : 0;
+    }
+}
+
+tpw_status tpw_worker_ask_drafter(tpw_worker *worker, int32_t planned, tpw_error *err)
+{
+    return worker->settings.options.draft_max == 0 || tpw_worker_uses_mtp(worker)
+               ? TPW_OK
+               : draft_by_caller(worker, planned, err);
+}
+
+/* Draft 0 from the kept output of the last committed row, then each from its own output. */
+tpw_status tpw_worker_draft(tpw_worker *worker, tpw_error *err)
+{
+    tpw_pass *pass = worker->pass;
+    const tpw_step_io *io = &pass->io.device;
+
+    for (int32_t d = 0; d < worker->buf.chain_length; d++) {
+        const tpw_batch *batch = &worker->buf.chain[d];
+        size_t first = (size_t)d * (size_t)pass->io_limits.entries;
+
+        if (d == 0) {
+            TPW_TRY(tpw_pass_recall_mtp(pass, io->recall, batch->rows, err));
+        } else {
+            TPW_TRY(tpw_pass_carry(pass, &io->chain_rows[first], batch->rows, err));
+            TPW_TRY(tpw_pass_mtp(pass, batch, &io->chain_ids[first], &pass->ws.carry, err));
+        }
+        TPW_TRY(tpw_pass_head(pass, d, NULL, batch->rows, &io->chain_to[first], err));
     }
     return TPW_OK;
 }
 
-tpw_status tpw_worker_draft(tpw_worker *worker, int32_t planned, tpw_error *err)
+tpw_status tpw_worker_follow(tpw_worker *worker, const tpw_batch *batch, tpw_error *err)
 {
-    if (worker->settings.options.draft_max == 0)
-        return TPW_OK;
-    return tpw_worker_uses_mtp(worker) ? draft_by_mtp(worker, planned, err) : draft_by_caller(worker, planned, err);
-}
-
-tpw_status tpw_worker_follow(tpw_worker *worker, int32_t planned, tpw_error *err)
-{
-    tpw_step_buffers *b = &worker->buf;
-    int32_t rows = 0, segments = 0, row0 = 0;
+    tpw_pass *pass = worker->pass;
+    const tpw_step_io *io = &pass->io.device;
 
     if (!tpw_worker_uses_mtp(worker))
         return TPW_OK;
-    for (int32_t i = 0; i < planned; i++) {
-        const tpw_sequence *s = sequence_of(worker, i);
-        int64_t first = s->pos - b->taken[i];
-
-        if (b->taken[i] > 0)
-            b->segments[segments++] = (tpw_segment){.row0 = rows,
-                                                    .rows = b->taken[i],
-                                                    .rows_certain = b->taken[i],
-                                                    .slot = s->slot,
-                                                    .pos = first,
-                                                    .pages = s->pages};
-        for (int32_t r = 0; r < b->taken[i]; r++) {
-            b->rows[rows] = row0 + r;
-            /* behind a row without a number there is no token; the sequence ends with this step */
-            b->ids[rows++] = first + r + 1 < s->prompt + s->emitted ? s->tokens[first + r + 1] : 0;
-        }
-        row0 += b->planned[i].rows + b->planned[i].drafts;
-    }
-    if (rows == 0)
-        return TPW_OK;
-    tpw_batch batch = {.rows = rows, .segment_count = segments, .segments = b->segments};
-
-    TPW_TRY(tpw_pass_carry(worker->pass, b->rows, rows, err));
-    TPW_TRY(tpw_pass_mtp(worker->pass, &batch, b->ids, &worker->pass->ws.carry, err));
-    for (int32_t i = 0; i < segments; i++)
-        TPW_TRY(
-            tpw_pass_keep_mtp(worker->pass, b->segments[i].row0 + b->segments[i].rows - 1, b->segments[i].slot, err));
-    return TPW_OK;
+    TPW_TRY(tpw_pass_mtp(pass, batch, io->next_ids, &pass->ws.y, err));
+    return tpw_pass_keep_mtp(pass, io->last, io->slots, batch->segment_count, err);
 }

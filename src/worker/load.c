@@ -34,16 +34,14 @@ static tpw_status make_buffers(tpw_worker *w, tpw_error *err)
 {
     const tpw_options *o = &w->settings.options;
     tpw_step_buffers *b = &w->buf;
-    size_t n = (size_t)o->sequences_max, rows = (size_t)o->rows_max, logits = n * (size_t)(o->draft_max + 1);
+    size_t n = (size_t)o->sequences_max, rows = (size_t)o->rows_max;
 
     w->scope_count = tpw_scope_count(&w->config, tpw_worker_uses_mtp(w));
     b->candidates = calloc(n, sizeof *b->candidates);
     b->planned = calloc(n, sizeof *b->planned);
     b->segments = calloc(n, sizeof *b->segments);
     b->ids = calloc(rows, sizeof *b->ids);
-    b->rows = calloc(rows, sizeof *b->rows);
-    b->logit_rows = calloc(logits, sizeof *b->logit_rows);
-    b->best = calloc(logits, sizeof *b->best);
+    b->chain_segments = calloc(n * TPW_K_MAX, sizeof *b->chain_segments);
     b->drafts = calloc(n * TPW_K_MAX, sizeof *b->drafts);
     b->who = calloc(n, sizeof *b->who);
     b->taken = calloc(n, sizeof *b->taken);
@@ -54,9 +52,8 @@ static tpw_status make_buffers(tpw_worker *w, tpw_error *err)
     b->scopes_all = calloc((size_t)w->scope_count * (size_t)w->boot->size, sizeof *b->scopes_all);
     b->traced = calloc((size_t)w->scope_count, sizeof *b->traced);
     if (b->traced == NULL || b->candidates == NULL || b->planned == NULL || b->segments == NULL || b->ids == NULL ||
-        b->rows == NULL || b->logit_rows == NULL || b->best == NULL || b->drafts == NULL || b->who == NULL ||
-        b->taken == NULL || b->groups == NULL || b->over == NULL || b->hidden == NULL || b->scopes == NULL ||
-        b->scopes_all == NULL)
+        b->chain_segments == NULL || b->drafts == NULL || b->who == NULL || b->taken == NULL || b->groups == NULL ||
+        b->over == NULL || b->hidden == NULL || b->scopes == NULL || b->scopes_all == NULL)
         return tpw_fail(err, TPW_ERR_MEMORY, "no memory for the buffers of %d sequences", o->sequences_max);
     return TPW_OK;
 }
@@ -77,7 +74,6 @@ static tpw_status load_local(tpw_worker *w, tpw_checkpoint *checkpoint, const tp
     w->file_bytes = tpw_checkpoint_bytes_read(checkpoint);
     TPW_TRY(tpw_state_create(&w->config, &w->part, state, w->exec, &w->state, err));
     TPW_TRY(tpw_pass_create(w->model, w->state, w->on_gpu ? w->gpu_comm : w->comm, pass, &w->pass, err));
-    w->pass->records = w->comm;
     TPW_TRY(tpw_sequences_init(&w->sequences, state->slots, state->pages, state->page_size, w->config.layers,
                                w->settings.options.draft_max, err));
     TPW_TRY(tpw_carry_init(&w->carry, w->state, err));

@@ -3,7 +3,6 @@
 
 #include "base/checked.h"
 #include "kernels/cuda/cuda.h"
-#include "model/head.h"
 #include "model/weights.h"
 #include "tp/comm_nccl.h"
 
@@ -43,8 +42,11 @@ tpw_status tpw_plan_limits_make(const tpw_options *options, const tpw_config *co
                                     .page_size = o->page_size,
                                     .act = act,
                                     .mtp = o->draft_max > 0 && o->drafter == NULL};
-    out->pass =
-        (tpw_pass_limits){.rows_max = o->rows_max, .logits_max = o->sequences_max * (o->draft_max + 1), .act = act};
+    out->pass = (tpw_pass_limits){.rows_max = o->rows_max,
+                                  .logits_max = o->sequences_max * (o->draft_max + 1),
+                                  .entries_max = o->sequences_max,
+                                  .drafts_max = out->state.mtp ? o->draft_max : 0,
+                                  .act = act};
     return TPW_OK;
 }
 
@@ -77,7 +79,7 @@ tpw_status tpw_plan_make(const tpw_config *config, tpw_checkpoint *checkpoint, c
     TPW_TRY(tpw_pass_bytes(config, &part, &limits->pass, &plan.workspace, err));
     plan.kv = state.kv;
     plan.state = state.total - state.kv;
-    plan.communication = tpw_exchange_bytes(limits->pass.logits_max) * ((size_t)size + 1);
+    TPW_TRY(tpw_pass_host_bytes(config, &part, &limits->pass, &plan.communication, err));
     TPW_TRY(add_all(&plan, err));
     if (limits->layout != NULL) {
         const tpw_nccl_options comm = {.rows_max = limits->pass.rows_max, .cols_max = config->hidden};

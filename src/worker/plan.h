@@ -31,7 +31,7 @@ typedef struct tpw_plan {
     size_t workspace;
     size_t total;         /* of the four: device memory after load, and its peak */
     size_t gpu;           /* CUDA: scratch of the ops and buffers of the communicator, beside total; else 0 */
-    size_t communication; /* host memory: the records of the arg-max exchange. No part of total */
+    size_t communication; /* host memory: what a step sends to the device and fetches from it. No part of total */
 } tpw_plan;
 
 /* Opens what valid options name: config and headers. *out is the caller's to close. Local; errors as of opening. */

@@ -66,6 +66,23 @@ static void next_layer(void *data, int32_t layer, const tpw_mat *rows)
     trace->layer = layer + 1;
 }
 
+/* One pass over rows with these tokens, all of which are committed. */
+static tpw_status run_batch(tpw_pass *pass, const tpw_batch *batch, const int32_t *ids, tpw_error *err)
+{
+    tpw_step_io *host = &pass->io.host, *device = &pass->io.device;
+
+    for (int32_t r = 0; r < batch->rows; r++) {
+        host->tokens[r] = ids[r];
+        host->row_ids[r] = r;
+    }
+    TPW_TRY(tpw_pass_stage(pass, batch, err));
+    TPW_TRY(tpw_pass_send(pass, batch->rows, 0, err));
+    TPW_TRY(pass->exec->device->send(pass->exec, device->taken, &batch->rows, sizeof batch->rows, err));
+    TPW_TRY(tpw_pass_trunk(pass, batch, device->row_ids, true, err));
+    TPW_TRY(tpw_pass_commit(pass, batch, device->taken, err));
+    return tpw_pass_fetch(pass, batch->rows, err);
+}
+
 /* One pass over rows [first, first + count) of the probe's tokens, all of them from `first` on uncertain but the first. */
 static tpw_status run_rows(probe *p, int32_t first, int32_t count, outcome *o, tpw_error *err)
 {
@@ -77,23 +94,23 @@ static tpw_status run_rows(probe *p, int32_t first, int32_t count, outcome *o, t
                                  .pos = p->sequence->pos + first,
                                  .pages = p->sequence->pages};
     const tpw_batch batch = {.rows = count, .segment_count = 1, .segments = &segment};
-    tpw_hidden_group groups[1 + TPW_K_MAX];
+    size_t layers = (size_t)w->config.layers;
     const tpw_exec *exec = pass->exec;
     tpw_status st;
 
-    for (int32_t r = 0; r < count; r++)
-        groups[r] = (tpw_hidden_group){.row0 = r, .rows = 1, .pos = segment.pos + r};
     o->ops.layer = 0;
     pass->exec = &o->ops.exec;
     pass->tap = next_layer;
     pass->tap_data = &o->ops;
-    st = tpw_pass_trunk(pass, &batch, p->ids + first, groups, count,
-                        o->hidden + (size_t)first * (size_t)w->config.layers, err);
+    st = run_batch(pass, &batch, p->ids + first, err);
     pass->exec = exec;
     pass->tap = NULL;
     pass->tap_data = NULL;
     TPW_TRY(st);
-    return tpw_pass_commit(pass, p->sequence->slot, segment.pos + 1, segment.pos + count, err);
+    for (int32_t r = 0; r < count; r++)
+        for (size_t l = 0; l < layers; l++)
+            o->hidden[(size_t)(first + r) * layers + l] = pass->io.host.hidden[l * (size_t)count + (size_t)r];
+    return TPW_OK;
 }
 
 /* Digests of all state tensors at the end. */

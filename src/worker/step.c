@@ -1,9 +1,10 @@
-/* One step: control record, plan, pass, head, commit. Collective. SPDX-License-Identifier: Apache-2.0 */
+/* One step: control record, plan, what is sent, what is enqueued, what is fetched, the books. Collective. SPDX-License-Identifier: Apache-2.0 */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/digest.h"
+#include "kernels/exchange.h"
 #include "tp/comm_nccl.h"
 #include "worker/check.h"
 #include "worker/draft.h"
@@ -61,54 +62,14 @@ static tpw_status apply_control(tpw_worker *w, const tpw_control_head *head, tpw
     return TPW_OK;
 }
 
-/* Hidden digests of a prompt chunk are one group; a verified run has one a row, since rows may be dropped. */
-static int32_t groups_of(const tpw_planned *p)
+/* What the host adds to what must be the same on all ranks after the trunk: plan and marks, and its own finding. The device adds tokens and
+ * hidden. */
+static uint64_t host_agree(const tpw_worker *w, const tpw_layout *l)
 {
-    return p->logits && p->rows == 1 ? 1 + p->drafts : 1;
-}
-
-/* Adds one planned entry at `row`: its segment, token ids, logit rows and digest groups. */
-static void lay_out_entry(tpw_worker *w, int32_t planned, int32_t row, tpw_layout *l)
-{
-    tpw_step_buffers *b = &w->buf;
-    const tpw_planned *p = &b->planned[planned];
-    const tpw_sequence *s = w->sequences.running[p->sequence];
-    int32_t rows = p->rows + p->drafts, groups = groups_of(p);
-
-    b->segments[planned] = (tpw_segment){
-        .row0 = row, .rows = rows, .rows_certain = p->rows, .slot = s->slot, .pos = s->pos, .pages = s->pages};
-    memcpy(&b->ids[row], &s->tokens[s->pos], (size_t)p->rows * sizeof *b->ids);
-    memcpy(&b->ids[row + p->rows], &b->drafts[(size_t)planned * TPW_K_MAX], (size_t)p->drafts * sizeof *b->ids);
-    for (int32_t g = 0; g < groups; g++)
-        b->groups[l->groups++] = (tpw_hidden_group){.row0 = row + g, .rows = groups == 1 ? rows : 1, .pos = s->pos + g};
-    for (int32_t r = p->rows - 1; p->logits && r < rows; r++)
-        b->logit_rows[l->logits++] = row + r;
-}
-
-/* Turns the plan and its drafts into what the pass takes. */
-static tpw_layout lay_out(tpw_worker *w, int32_t planned)
-{
-    int32_t row = 0;
-    tpw_layout l = {0};
-
-    for (int32_t i = 0; i < planned; i++) {
-        lay_out_entry(w, i, row, &l);
-        row += w->buf.segments[i].rows;
-    }
-    l.batch = (tpw_batch){.rows = row, .segment_count = planned, .segments = w->buf.segments};
-    return l;
-}
-
-/* Everything that must be the same on all ranks after the trunk, in one number: plan, marks, tokens, hidden. */
-static uint64_t step_digest(const tpw_worker *w, const tpw_layout *l)
-{
-    size_t hidden = (size_t)l->groups * (size_t)w->config.layers;
-
     if (w->settings.options.check != TPW_CHECK_STEP)
         return 0;
     return (w->rest.status != TPW_OK ? tpw_digest_term(tpw_digest_key("rest"), (uint64_t)w->boot->rank, 1) : 0) +
-           tpw_plan_digest(w, l) + tpw_ids_digest(w, l) +
-           tpw_digest_block(tpw_digest_key("hidden"), w->buf.hidden, TPW_I64, 1, (int64_t)hidden, 0, 0, 0);
+           tpw_plan_digest(w, l);
 }
 
 static void count_drafts(tpw_stats *stats, int32_t drafts, int32_t accepted)
@@ -122,12 +83,12 @@ static void count_drafts(tpw_stats *stats, int32_t drafts, int32_t accepted)
     }
 }
 
-/* Takes the tokens of a run: events, and the decision how many rows are committed. */
+/* Takes the tokens of a run: events, and what ends. */
 static tpw_status take_tokens(tpw_worker *w, int32_t planned, const int32_t *best, int32_t *over, tpw_error *err)
 {
     const tpw_planned *p = &w->buf.planned[planned];
     tpw_sequence *s = w->sequences.running[p->sequence];
-    const tpw_end_rule rule = {.end_ids = w->config.end_ids,
+    const tpw_run_rule rule = {.end_ids = w->config.end_ids,
                                .end_count = w->config.end_count,
                                .ignore_eos = s->ignore_eos,
                                .emitted = s->emitted,
@@ -143,22 +104,35 @@ static tpw_status take_tokens(tpw_worker *w, int32_t planned, const int32_t *bes
         TPW_TRY(tpw_events_push(&w->events, &event, err));
     }
     w->stats.output_tokens += a.tokens;
-    /* the certain rows stay, and one draft row for each token beyond the first; the last token has not been run, unless it
-     * was run and gave no number: that row stays at every K, since at K = 0 it is a certain one */
-    w->buf.taken[planned] = p->rows + a.tokens - (a.ended && a.why == TPW_FINISH_ERROR ? 0 : 1);
     if (a.ended)
         w->buf.over[(*over)++] = (tpw_over){s, a.why};
     return TPW_OK;
 }
 
-/* Moves a sequence's mark over the rows that stay, with its recurrent state and its running digests. */
+/* The device has decided how many rows are committed; the host, from the same tokens, decides alike. */
+static tpw_status check_taken(tpw_worker *w, int32_t planned, tpw_error *err)
+{
+    const tpw_step_io *io = &w->pass->io.host;
+    int32_t taken =
+        tpw_entry_taken(&io->entries[planned], io->tokens, io->best, w->config.end_ids, w->config.end_count);
+
+    w->buf.taken[planned] = taken;
+    if (io->taken[planned] == taken)
+        return TPW_OK;
+    return tpw_fail(err, TPW_ERR_INTERNAL,
+                    "rank %d: the device commits %d rows of sequence %llu, the host %d: step %lld", w->boot->rank,
+                    io->taken[planned], (unsigned long long)w->sequences.running[w->buf.planned[planned].sequence]->id,
+                    taken, (long long)w->step);
+}
+
+/* Moves a sequence's mark over the rows that stay, with its running digests. Its state has moved already. */
 static tpw_status move_mark(tpw_worker *w, int32_t planned, int32_t group, tpw_error *err)
 {
     const tpw_planned *p = &w->buf.planned[planned];
     tpw_sequence *s = w->sequences.running[p->sequence];
     int32_t layers = w->config.layers, taken = w->buf.taken[planned];
-    int32_t groups = groups_of(p) == 1 ? 1 : taken;
-    int64_t before = s->pos, certain = s->pos + p->rows;
+    int32_t groups = tpw_groups_of(p) == 1 ? 1 : taken;
+    int64_t before = s->pos;
 
     if (s->pos < s->prompt)
         w->stats.prompt_tokens += p->rows;
@@ -166,14 +140,13 @@ static tpw_status move_mark(tpw_worker *w, int32_t planned, int32_t group, tpw_e
         for (int32_t l = 0; l < layers; l++)
             s->hidden[l] += w->buf.hidden[(size_t)g * (size_t)layers + (size_t)l];
     s->pos += taken;
-    TPW_TRY(tpw_pass_commit(w->pass, s->slot, certain, s->pos, err));
     if (w->settings.options.check != TPW_CHECK_STEP || w->settings.options.check_every == 0)
         return TPW_OK;
     return tpw_carry_note(&w->carry, s, before, err);
 }
 
-/* Accepts, commits, lets the MTP module follow, ends what is over. */
-static tpw_status commit(tpw_worker *w, int32_t planned, tpw_error *err)
+/* The host's books behind a step: tokens, marks, what is over. */
+static tpw_status settle(tpw_worker *w, int32_t planned, tpw_error *err)
 {
     tpw_step_buffers *b = &w->buf;
     int32_t logits = 0, group = 0, over = 0;
@@ -181,52 +154,90 @@ static tpw_status commit(tpw_worker *w, int32_t planned, tpw_error *err)
     for (int32_t i = 0; i < planned; i++) {
         const tpw_planned *p = &b->planned[i];
 
-        b->taken[i] = p->rows;
+        TPW_TRY(check_taken(w, i, err));
         if (p->logits) {
-            TPW_TRY(take_tokens(w, i, &b->best[logits], &over, err));
+            TPW_TRY(take_tokens(w, i, &w->pass->io.host.best[logits], &over, err));
             logits += 1 + p->drafts;
         }
         TPW_TRY(move_mark(w, i, group, err));
-        group += groups_of(p);
+        group += tpw_groups_of(p);
     }
-    TPW_TRY(tpw_worker_follow(w, planned, err));
     TPW_TRY(tpw_worker_trace(w, planned, err));
     for (int32_t i = 0; i < over; i++)
         TPW_TRY(tpw_worker_finish(w, b->over[i].sequence, b->over[i].why, err));
     return TPW_OK;
 }
 
-static tpw_status run_rows(tpw_worker *w, int32_t planned, tpw_error *err)
+/* All that the host has to say of the step, before its first op. */
+static tpw_status send(tpw_worker *w, const tpw_layout *l, tpw_error *err)
 {
-    tpw_step_buffers *b = &w->buf;
+    tpw_pass *pass = w->pass;
+
+    pass->io.host.agree[pass->io_limits.drafts] = host_agree(w, l);
+    if (l->batch.rows > 0)
+        TPW_TRY(tpw_pass_stage(pass, &l->batch, err));
+    for (int32_t d = 1; d < w->buf.chain_length; d++)
+        TPW_TRY(tpw_pass_stage(pass, &w->buf.chain[d], err));
+    return tpw_pass_send(pass, l->batch.rows, l->batch.segment_count, err);
+}
+
+/* Everything between the first op of a step and the last: enqueued, with nothing read and nothing decided. */
+static tpw_status enqueue(tpw_worker *w, const tpw_layout *l, tpw_error *err)
+{
+    tpw_pass *pass = w->pass;
+    const tpw_step_io *io = &pass->io.device;
     tpw_check check = w->settings.options.check;
-    tpw_layout l;
+
+    TPW_TRY(tpw_worker_draft(w, err));
+    TPW_TRY(tpw_pass_trunk(pass, &l->batch, io->row_ids, check != TPW_CHECK_OFF, err));
+    if (check == TPW_CHECK_STEP)
+        TPW_TRY(tpw_pass_agree(pass, l->batch.rows, err));
+    TPW_TRY(tpw_pass_head(pass, pass->io_limits.drafts, io->logit_rows, l->logits, io->best_to, err));
+    TPW_TRY(tpw_pass_accept(pass, &w->config, l->batch.segment_count, err));
+    TPW_TRY(tpw_pass_commit(pass, &l->batch, io->taken, err));
+    return tpw_worker_follow(w, &l->batch, err);
+}
+
+/* What the ranks brought into the exchanges of the step. */
+static tpw_status compare(tpw_worker *w, const tpw_layout *l, tpw_error *err)
+{
     tpw_status st;
 
-    TPW_TRY(tpw_worker_draft(w, planned, err));
-    l = lay_out(w, planned);
-    memset(b->hidden, 0, (size_t)l.groups * (size_t)w->config.layers * sizeof *b->hidden);
-    TPW_TRY(
-        tpw_pass_trunk(w->pass, &l.batch, b->ids, b->groups, check == TPW_CHECK_OFF ? 0 : l.groups, b->hidden, err));
-    st = tpw_pass_head(w->pass, b->logit_rows, l.logits, step_digest(w, &l), b->best, NULL, err);
+    for (int32_t d = 0; d < w->buf.chain_length; d++)
+        TPW_TRY(tpw_pass_compare(w->pass, d, w->buf.chain[d].rows, err));
+    st = tpw_pass_compare(w->pass, w->pass->io_limits.drafts, l->logits, err);
     if (st == TPW_ERR_DIVERGED)
-        return tpw_worker_name_difference(w, &l, err);
+        return tpw_worker_name_difference(w, l, err);
     TPW_TRY(st);
-    w->stats.checks += check == TPW_CHECK_STEP;
-    return commit(w, planned, err);
+    w->stats.checks += w->settings.options.check == TPW_CHECK_STEP;
+    return TPW_OK;
+}
+
+static tpw_status run_rows(tpw_worker *w, int32_t planned, tpw_error *err)
+{
+    tpw_layout l;
+
+    TPW_TRY(tpw_worker_ask_drafter(w, planned, err));
+    l = tpw_worker_lay_out(w, planned);
+    tpw_worker_lay_chain(w, planned);
+    TPW_TRY(send(w, &l, err));
+    TPW_TRY(enqueue(w, &l, err));
+    TPW_TRY(tpw_pass_fetch(w->pass, w->settings.options.check != TPW_CHECK_OFF ? l.batch.rows : 0, err));
+    tpw_worker_read_back(w, planned, &l);
+    TPW_TRY(compare(w, &l, err));
+    return settle(w, planned, err);
 }
 
 /* A step without rows is compared too: a rank that has nothing to run while others have would leave them waiting. */
 static tpw_status agree_on_nothing(tpw_worker *w, tpw_error *err)
 {
     const tpw_layout none = {0};
-    tpw_status st = tpw_pass_head(w->pass, NULL, 0, step_digest(w, &none), NULL, NULL, err);
 
-    if (st == TPW_ERR_DIVERGED)
-        return tpw_worker_name_difference(w, &none, err);
-    TPW_TRY(st);
-    w->stats.checks += w->settings.options.check == TPW_CHECK_STEP;
-    return TPW_OK;
+    w->buf.chain_length = 0;
+    TPW_TRY(send(w, &none, err));
+    TPW_TRY(tpw_pass_head(w->pass, w->pass->io_limits.drafts, NULL, 0, NULL, err));
+    TPW_TRY(tpw_pass_fetch(w->pass, 0, err));
+    return compare(w, &none, err);
 }
 
 /* What the scheduler may know of the running sequences. */

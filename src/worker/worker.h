@@ -33,16 +33,23 @@ typedef struct tpw_over {
     tpw_finish why;
 } tpw_over;
 
+/* Rows whose hidden digests are summed into one number a layer: a whole prompt chunk, or one row of a verified run. */
+typedef struct tpw_hidden_group {
+    int32_t row0;
+    int32_t rows;
+    int64_t pos; /* absolute position of the first row */
+} tpw_hidden_group;
+
 /* Arrays of one step, sized at load. */
 typedef struct tpw_step_buffers {
-    tpw_candidate *candidates; /* [sequences_max] */
-    tpw_planned *planned;      /* [sequences_max] */
-    tpw_segment *segments;     /* [sequences_max] */
-    int32_t *ids;              /* [rows_max] */
-    int32_t *rows;             /* [rows_max]: row or slot indices */
-    int32_t *logit_rows;       /* [logits_max] */
-    int32_t *best;             /* [logits_max] */
-    int32_t *drafts;           /* [sequences_max * TPW_K_MAX] by planned entry */
+    tpw_candidate *candidates;   /* [sequences_max] */
+    tpw_planned *planned;        /* [sequences_max] */
+    tpw_segment *segments;       /* [sequences_max] */
+    tpw_segment *chain_segments; /* [TPW_K_MAX * sequences_max] of the MTP chain */
+    tpw_batch chain[TPW_K_MAX];  /* by draft; of the first only rows count, since it runs no pass */
+    int32_t chain_length;
+    int32_t *ids;              /* [rows_max] as run, known after the step */
+    int32_t *drafts;           /* [sequences_max * TPW_K_MAX] by planned entry; of the MTP chain known after the step */
     int32_t *who;              /* [sequences_max]: planned entries still drafting */
     int32_t *taken;            /* [sequences_max]: rows that the step commits, by planned entry */
     tpw_hidden_group *groups;  /* [rows_max] */

@@ -139,10 +139,25 @@ static inline void step(layer *l, const part *parts, int n, int odd)
         twin_end(&all[i]->block, "delta");
 }
 
+/* Marks behind a step: taken[i] rows of segment i stay. */
+static inline void commit_segments(layer *l, const tpw_segment *segments, int n, const int32_t *rows)
+{
+    const tpw_segment *last = &segments[n - 1];
+    const tpw_batch batch = {last->row0 + last->rows, n, segments};
+    twin taken = twin_words(rows, (size_t)n * sizeof *rows);
+    const tpw_delta_commit_args h = {&batch, l->h, rows}, d = {&batch, l->d, (int32_t *)(void *)taken.device};
+    GPU_OK(gpu->device->stage(gpu, &batch, 16, err));
+    BOTH(delta_commit, h, d);
+    twin_end(&taken, "delta_commit, rows");
+}
+
+/* One slot from mark `before` to `pos`. */
 static inline void commit(layer *l, int slot, int before, int pos)
 {
-    const tpw_delta_commit_args h = {l->h, slot, before, pos}, d = {l->d, slot, before, pos};
-    BOTH(delta_commit, h, d);
+    const int32_t certain = before > 0, rows = pos - before + certain;
+    const tpw_segment segment = {0, rows, certain, slot, before - certain, NULL};
+    if (rows > 0)
+        commit_segments(l, &segment, 1, &rows);
 }
 
 static inline tape tape_inputs(shape s, int n, uint64_t seed)

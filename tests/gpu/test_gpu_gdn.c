@@ -161,10 +161,10 @@ Test(gpu_gdn, rejected_rows_leave_no_trace_at_any_alignment)
     close_both(100u << 20);
 }
 
-/* Any state, any distance that the ring holds: none, one and two multiples of 16. */
+/* Any state, any distance that a verify may have: no multiple of 16, and one. */
 Test(gpu_gdn, commits_of_any_distance)
 {
-    static const int moves[][2] = {{5, 15}, {0, 16}, {15, 16}, {5, 32}, {40, 64}, {47, 79}, {16, 48}, {33, 33}};
+    static const int moves[][2] = {{5, 15}, {0, 16}, {15, 16}, {15, 31}, {48, 64}, {63, 79}, {32, 48}, {33, 33}};
     const shape shapes[] = {{2, 6, 128, 128, TPW_F32}, {1, 8, 33, 17, TPW_F32}, {1, 3, 7, 50, TPW_F32}};
     open_both();
     for (int n = 0; n < 8 * 3; n++) {
@@ -214,11 +214,14 @@ Test(gpu_gdn, many_segments_of_all_kinds)
         if (n == 0)
             continue;
         step(&l, parts, n, 0);
+        tpw_segment segments[PARTS_MAX];
+        int32_t taken[PARTS_MAX];
+        (void)batch_of(parts, n, segments);
         for (int i = 0; i < n; i++) {
-            const int mark = parts[i].pos + parts[i].certain;
-            commit(&l, parts[i].slot, mark, mark + accepted[i]);
-            pos[parts[i].slot - 1] = mark + accepted[i];
+            taken[i] = parts[i].certain + accepted[i];
+            pos[parts[i].slot - 1] = parts[i].pos + taken[i];
         }
+        commit_segments(&l, segments, n, taken);
         if (round % 8 == 7)
             layer_check(&l, "many segments");
     }
@@ -466,7 +469,8 @@ Test(gpu_gdn, a_layer_without_waits)
              beta = twin_mat_make(TPW_F32, M_MAX, HV, 0, 0), o = twin_mat_make(TPW_BF16, M_MAX, VALUES, 0, 0),
              y = twin_mat_make(TPW_BF16, M_MAX, VALUES, 0, 0), weight = twin_mat_make(TPW_F32, 1, C * 4, 0, 0),
              heads_in = twin_mat_make(TPW_F32, 2, HV, 0, 0), norm = twin_mat_make(TPW_F32, 1, D, 0, 0);
-    twin ring = twin_make((size_t)3 * TPW_CONV_RING * C * 2);
+    const int32_t none = 0;
+    twin ring = twin_make((size_t)3 * TPW_CONV_RING * C * 2), taken = twin_words(&none, sizeof none);
     twin_send(&ring);
     twin_mat *all[] = {&x, &z, &conv, &q, &k, &a, &b, &decay, &beta, &o, &y, &weight, &heads_in, &norm};
     const int count = (int)(sizeof all / sizeof *all);
@@ -497,7 +501,10 @@ Test(gpu_gdn, a_layer_without_waits)
             const tpw_delta_args dl = {&batch,  mats[3], mats[4],           columns(mats[2], 2 * KEYS, VALUES),
                                        mats[7], mats[8], place ? l.d : l.h, mats[9]};
             const tpw_gated_norm_args gn = {mats[9], mats[1], AT(norm).data, HV, 1e-6f, false, mats[10]};
-            const tpw_delta_commit_args dc = {place ? l.d : l.h, 1, pos + rows - drafts, pos + rows - drafts / 2};
+            const int32_t some = rows - drafts / 2;
+            GPU_OK(exec->device->send(exec, place ? taken.device : taken.host, &some, sizeof some, err));
+            const tpw_delta_commit_args dc = {&batch, place ? l.d : l.h,
+                                              (int32_t *)(void *)(place ? taken.device : taken.host)};
             if (exec->device->stage != NULL)
                 GPU_OK(exec->device->stage(exec, &batch, 16, err));
             GPU_OK(exec->ops->conv(exec, &c, err));
@@ -520,6 +527,7 @@ Test(gpu_gdn, a_layer_without_waits)
     for (int i = 0; i < count; i++)
         twin_end(&all[i]->block, "a layer without waits");
     twin_end(&ring, "the ring of a layer without waits");
+    twin_end(&taken, "rows of a layer without waits");
     layer_end(&l, 1u << 1, "a layer without waits");
     close_both(4u << 20);
 }
@@ -554,10 +562,14 @@ Test(gpu_gdn, refusals_name_what_is_wrong)
     REFUSED(delta, delta, TPW_ERR_UNSUPPORTED, "5000");
     delta.state.k_dim = 4, delta.state.k_heads = 2;
     REFUSED(delta, delta, TPW_ERR_UNSUPPORTED, "2 key heads");
-    const tpw_delta_commit_args far = {state, 1, 15, 64}, back = {state, 1, 15, 14}, slot = {state, 0, 15, 16};
-    REFUSED(delta_commit, far, TPW_ERR_ARGUMENT, "ring of 32");
-    REFUSED(delta_commit, back, TPW_ERR_ARGUMENT, "15 to 14");
-    REFUSED(delta_commit, slot, TPW_ERR_ARGUMENT, "slot 0");
+    const tpw_delta_commit_args commit_args = {&batch, state, (int32_t *)(void *)cells},
+                                unknown = {&other, state, (int32_t *)(void *)cells};
+    REFUSED(delta_commit, unknown, TPW_ERR_ARGUMENT, "not staged");
+    segment.slot = 0;
+    REFUSED(delta_commit, commit_args, TPW_ERR_ARGUMENT, "slot 0");
+    segment = (tpw_segment){0, 20, 1, 1, 0, NULL};
+    REFUSED(delta_commit, commit_args, TPW_ERR_UNSUPPORTED, "at most 16");
+    segment = (tpw_segment){0, 1, 1, 1, 0, NULL};
     tpw_conv_args conv = {&batch, keys, cells, 9, {cells, TPW_F32, 3, 4}, keys};
     REFUSED(conv, conv, TPW_ERR_UNSUPPORTED, "width of 9");
     conv.width = 4, conv.state.channels = 5;

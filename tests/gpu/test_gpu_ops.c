@@ -156,7 +156,7 @@ Test(gpu_ops, gather)
         twin list = twin_words(row, sizeof row);
         twin_mat_send(&x);
         twin_mat_send(&y);
-        const tpw_gather_args h = {x.h, row, y.h}, d = {x.d, (int32_t *)list.device, y.d};
+        const tpw_gather_args h = {x.h, row, y.h, NULL, 0}, d = {x.d, (int32_t *)list.device, y.d, NULL, 0};
         BOTH(gather, h, d);
         twin_end(&y.block, "gather");
         twin_end(&x.block, "gather, x");
@@ -175,7 +175,7 @@ Test(gpu_ops, gather_of_no_row)
     memset(to.host, 0, sizeof y);
     twin_send(&to);
     const tpw_gather_args args = {
-        {from.device, TPW_BF16, 2, 9, 9}, (int32_t *)list.device, {to.device, TPW_BF16, 3, 9, 9}};
+        {from.device, TPW_BF16, 2, 9, 9}, (int32_t *)list.device, {to.device, TPW_BF16, 3, 9, 9}, NULL, 0};
     GPU_OK(gpu->ops->gather(gpu, &args, err));
     memset(to.host, 0xFF, sizeof y / 3 * 2);
     twin_end(&to, "gather of no row");
@@ -572,7 +572,7 @@ Test(gpu_ops, refusals_name_what_is_wrong)
     REFUSED(add_norm, norm, TPW_ERR_ARGUMENT, "3 parts");
     const tpw_swiglu_args swiglu = {f32, f16, f32};
     REFUSED(swiglu, swiglu, TPW_ERR_UNSUPPORTED, "F16");
-    const tpw_gather_args gather = {f32, cells, f16};
+    const tpw_gather_args gather = {f32, cells, f16, NULL, 0};
     REFUSED(gather, gather, TPW_ERR_ARGUMENT, "F16");
     const tpw_argmax_args argmax = {f16, 0, cells, cells};
     REFUSED(argmax, argmax, TPW_ERR_UNSUPPORTED, "F16");

@@ -3,6 +3,7 @@
 
 #include <jansson.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "backend.h"
 #include "kernels/cuda/cuda.h"
@@ -44,7 +45,7 @@ tpw_status engine_open(engine *e, const char *folder, tpw_dtype act, int32_t pos
                        MPI_Comm comm, tpw_error *err)
 {
     int32_t pages = (positions + PAGE - 1) / PAGE;
-    const tpw_pass_limits limits = {.rows_max = rows, .logits_max = logits, .act = act};
+    const tpw_pass_limits limits = {.rows_max = rows, .logits_max = logits, .entries_max = 1, .act = act};
     tpw_state_limits state = {.slots = 1, .pages = pages, .page_size = PAGE, .act = act};
 
     *e = (engine){0};
@@ -82,12 +83,51 @@ void engine_close(engine *e)
     free(e->pages);
 }
 
+/* Rows with these tokens, in the order in which they stand. */
+static tpw_status send_tokens(engine *e, const tpw_batch *batch, const int32_t *tokens, tpw_error *err)
+{
+    tpw_step_io *io = &e->pass->io.host;
+
+    for (int32_t i = 0; i < batch->rows; i++) {
+        io->tokens[i] = tokens[i];
+        io->row_ids[i] = i;
+    }
+    TPW_TRY(tpw_pass_stage(e->pass, batch, err));
+    return tpw_pass_send(e->pass, batch->rows, 0, err);
+}
+
 tpw_status engine_run(engine *e, const int32_t *tokens, int32_t count, int64_t pos, tpw_error *err)
 {
     const tpw_segment segment = {.rows = count, .rows_certain = count, .slot = 1, .pos = pos, .pages = e->pages};
     const tpw_batch batch = {.rows = count, .segment_count = 1, .segments = &segment};
 
-    return tpw_pass_trunk(e->pass, &batch, tokens, NULL, 0, NULL, err);
+    TPW_TRY(send_tokens(e, &batch, tokens, err));
+    return tpw_pass_trunk(e->pass, &batch, e->pass->io.device.row_ids, false, err);
+}
+
+tpw_status engine_mtp(engine *e, const int32_t *tokens, int32_t count, int64_t pos, const tpw_mat *hidden,
+                      tpw_error *err)
+{
+    const tpw_segment segment = {.rows = count, .rows_certain = count, .slot = 1, .pos = pos, .pages = e->pages};
+    const tpw_batch batch = {.rows = count, .segment_count = 1, .segments = &segment};
+
+    TPW_TRY(send_tokens(e, &batch, tokens, err));
+    return tpw_pass_mtp(e->pass, &batch, e->pass->io.device.row_ids, hidden, err);
+}
+
+tpw_status engine_head(engine *e, const int32_t *rows, int32_t count, int32_t *best, tpw_error *err)
+{
+    tpw_step_io *io = &e->pass->io.host;
+
+    for (int32_t i = 0; i < count; i++) {
+        io->logit_rows[i] = rows[i];
+        io->best_to[i] = tpw_io_best(&e->pass->io_limits, i);
+    }
+    TPW_TRY(tpw_pass_send(e->pass, 0, 0, err));
+    TPW_TRY(tpw_pass_head(e->pass, 0, e->pass->io.device.logit_rows, count, e->pass->io.device.best_to, err));
+    TPW_TRY(tpw_pass_fetch(e->pass, 0, err));
+    memcpy(best, io->best, (size_t)count * sizeof *best);
+    return tpw_pass_compare(e->pass, 0, count, err);
 }
 
 int32_t *engine_ints(const struct json_t *list, int32_t *count)

@@ -30,6 +30,13 @@ void engine_close(engine *e);
 /* Runs tokens[0..count) of one sequence at positions pos.. as one segment in slot 1. */
 tpw_status engine_run(engine *e, const int32_t *tokens, int32_t count, int64_t pos, tpw_error *err);
 
+/* The MTP module on rows at positions pos.., row i with tokens[i] (the one after its position) and row i of `hidden`. */
+tpw_status engine_mtp(engine *e, const int32_t *tokens, int32_t count, int64_t pos, const tpw_mat *hidden,
+                      tpw_error *err);
+
+/* Arg-max of rows of ws.y over the whole vocabulary; -1: none. */
+tpw_status engine_head(engine *e, const int32_t *rows, int32_t count, int32_t *best, tpw_error *err);
+
 /* A JSON list of integers into a malloc'ed array. */
 struct json_t;
 int32_t *engine_ints(const struct json_t *list, int32_t *count);

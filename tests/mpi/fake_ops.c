@@ -2,6 +2,7 @@
 #include "fake_ops.h"
 
 #include "base/error.h"
+#include "kernels/host/host_ops.h"
 
 #define NO_NUMBER_EVERY 211
 
@@ -132,7 +133,8 @@ static tpw_status fake_swiglu(const tpw_exec *exec, const tpw_swiglu_args *args,
 
 static tpw_status fake_gather(const tpw_exec *exec, const tpw_gather_args *args, tpw_error *err)
 {
-    (void)exec;
+    if (args->x.dtype == TPW_I32) /* token ids, which are what they are */
+        return tpw_host_gather(exec, args, err);
     for (int32_t i = 0; i < args->y.rows; i++) {
         const float *x = args->rows[i] >= 0 ? pair(&args->x, args->rows[i]) : NULL;
         float *y = pair(&args->y, i);
@@ -175,10 +177,16 @@ FAKE_NOTHING(delta_commit)
 FAKE_NOTHING(attn_prepare)
 FAKE_NOTHING(attention)
 FAKE_NOTHING(digest)
+FAKE_NOTHING(digest_rows)
 FAKE_NOTHING(cast)
 FAKE_NOTHING(sum)
 FAKE_NOTHING(power)
 FAKE_NOTHING(concat)
+
+/* Ops on tokens alone are the host's. */
+#define fake_record tpw_host_record
+#define fake_pick   tpw_host_pick
+#define fake_accept tpw_host_accept
 
 const tpw_ops *fake_ops(void)
 {

@@ -224,9 +224,12 @@ static void put_attention(tpw_ops *ops)
 static tpw_status commit_decays(const tpw_exec *exec, const tpw_delta_commit_args *args, tpw_error *err)
 {
     const tpw_gdn_state *g = &args->state;
+    const tpw_segment *s = &args->batch->segments[0];
 
     TPW_TRY(now.real->delta_commit(exec, args, err));
-    g->S[(int64_t)args->slot * g->v_heads * g->k_dim * g->v_dim] += 1.0f;
+    if ((s->pos + s->rows_certain) / TPW_GRID == (s->pos + args->taken[0]) / TPW_GRID)
+        return TPW_OK;
+    g->S[(int64_t)s->slot * g->v_heads * g->k_dim * g->v_dim] += 1.0f;
     now.fired++;
     return TPW_OK;
 }

@@ -118,7 +118,7 @@ static int teacher_force(engine *e, const json_t *prompt, int32_t chunk, double 
         MUST(engine_run(e, all + pos, n, pos, err));
         for (int32_t r = first > 0 ? first : 0; r < n; r++)
             rows[count++] = r;
-        MUST(tpw_pass_head(e->pass, rows, count, 1, best, NULL, err));
+        MUST(engine_head(e, rows, count, best, err));
         for (int32_t i = 0; i < count; i++) {
             int32_t step = pos + rows[i] - (prompt_count - 1);
 
@@ -356,16 +356,14 @@ static void compare_logits(tpw_checkpoint *reference, const engine *e, const cha
 /* The MTP module over the whole prompt: row i joins hidden i and token i + 1. */
 static void compare_mtp(tpw_checkpoint *reference, engine *e, const int32_t *ids, int32_t tokens, int *count)
 {
-    const tpw_segment segment = {.rows = tokens - 1, .rows_certain = tokens - 1, .slot = 1, .pages = e->pages};
-    const tpw_batch batch = {.rows = tokens - 1, .segment_count = 1, .segments = &segment};
     int32_t last[4], best[4];
 
     for (int32_t i = 0; i < 4; i++)
         last[i] = tokens - 5 + i;
-    MUST(tpw_pass_mtp(e->pass, &batch, ids + 1, &e->pass->ws.y, err));
+    MUST(engine_mtp(e, ids + 1, tokens - 1, 0, &e->pass->ws.y, err));
     compare(reference, "mtp.out", 0, tokens - 1, e->pass->ws.y.data, count);
     compare_kv(reference, e, &e->state->mtp, "mtp", tokens - 1, count);
-    MUST(tpw_pass_head(e->pass, last, 4, 1, best, NULL, err));
+    MUST(engine_head(e, last, 4, best, err));
     compare_logits(reference, e, "mtp.logits.last4", count);
 }
 
@@ -430,7 +428,7 @@ MPI_TEST(reference, pocket_tensors, .timeout = 60)
     }
     for (int32_t i = 0; i < 4; i++)
         last[i] = tokens - 4 + i;
-    MUST(tpw_pass_head(e.pass, last, 4, 1, best, NULL, err));
+    MUST(engine_head(&e, last, 4, best, err));
     compare_logits(reference, &e, "logits.last4", &count);
     compare_mtp(reference, &e, ids, tokens, &count);
     cr_assert_eq(count, all, "%d tensors compared of %d", count, all);

@@ -169,9 +169,12 @@ static void put_conv_rejected(tpw_ops *ops)
 static tpw_status commit_forgotten(const tpw_exec *exec, const tpw_delta_commit_args *args, tpw_error *err)
 {
     (void)exec;
-    (void)args;
     (void)err;
-    now.fired++;
+    for (int32_t i = 0; i < args->batch->segment_count; i++) {
+        const tpw_segment *s = &args->batch->segments[i];
+
+        now.fired += (s->pos + s->rows_certain) / TPW_GRID != (s->pos + args->taken[i]) / TPW_GRID;
+    }
     return TPW_OK;
 }
 

@@ -108,10 +108,7 @@ static double margin_of_last(const engine *e)
 /* MTP rows `ids` at pos.. with hiddens `hidden`. */
 static void run_mtp(engine *e, const int32_t *ids, int32_t rows, int64_t pos, const tpw_mat *hidden)
 {
-    const tpw_segment segment = {.rows = rows, .rows_certain = rows, .slot = 1, .pos = pos, .pages = e->pages};
-    const tpw_batch batch = {.rows = rows, .segment_count = 1, .segments = &segment};
-
-    MUST(tpw_pass_mtp(e->pass, &batch, ids, hidden, err));
+    MUST(engine_mtp(e, ids, rows, pos, hidden, err));
 }
 
 /* The chain of drafts behind the kept output for position `pos`, as a step makes it. Returns how many differ, all of them near ties. */
@@ -124,7 +121,7 @@ static int32_t compare_chain(engine *e, const reference *r, int32_t s, int64_t p
     for (int32_t j = 0; j < DRAFTS; j++) {
         if (j > 0)
             run_mtp(e, &got[j - 1], 1, pos + j, &e->pass->ws.carry);
-        MUST(tpw_pass_head(e->pass, &first, 1, 1, &got[j], NULL, err));
+        MUST(engine_head(e, &first, 1, &got[j], err));
         if (got[j] != r->drafts[s][j]) {
             double margin = margin_of_last(e);
 
@@ -145,20 +142,21 @@ static int32_t compare_chain(engine *e, const reference *r, int32_t s, int64_t p
 static int32_t compare_drafts(engine *e, const reference *r, int32_t got[STEPS][DRAFTS])
 {
     int32_t *shifted = calloc((size_t)r->count, sizeof *shifted), differ = 0;
+    const int32_t first = 0, last = r->count - 1, slot = 1;
 
     cr_assert(r->count <= ROWS_MAX && r->count + STEPS + DRAFTS <= POSITIONS);
     memcpy(shifted, r->ids + 1, (size_t)(r->count - 1) * sizeof *shifted);
     shifted[r->count - 1] = r->out[0];
     MUST(engine_run(e, r->ids, r->count, 0, err));
     run_mtp(e, shifted, r->count, 0, &e->pass->ws.y);
-    MUST(tpw_pass_keep_mtp(e->pass, r->count - 1, 1, err));
+    MUST(tpw_pass_keep_mtp(e->pass, &last, &slot, 1, err));
     for (int32_t s = 0; s < STEPS; s++) {
         int64_t pos = r->count - 1 + s;
 
         if (s > 0) {
             MUST(engine_run(e, &r->out[s - 1], 1, pos, err));
             run_mtp(e, &r->out[s], 1, pos, &e->pass->ws.y);
-            MUST(tpw_pass_keep_mtp(e->pass, 0, 1, err));
+            MUST(tpw_pass_keep_mtp(e->pass, &first, &slot, 1, err));
         }
         differ += compare_chain(e, r, s, pos, got[s]);
     }

@@ -94,7 +94,7 @@ Test(gather, raw_rows_of_every_type)
         size_t size = tpw_dtype_size(types[t]);
         for (size_t i = 0; i < 7 * 23 * size; i++)
             ((unsigned char *)x.data)[i] = (unsigned char)ops_next(&r); /* any bits, NaN payloads too */
-        tpw_gather_args args = {x, rows, y};
+        tpw_gather_args args = {.x = x, .rows = rows, .y = y};
         cr_assert_eq(exec->ops->gather(exec, &args, NULL), TPW_OK);
         for (int i = 0; i < 5; i++)
             cr_assert_eq(
@@ -107,9 +107,12 @@ Test(gather, raw_rows_of_every_type)
     float cell[2] = {0};
     const int32_t outside = 2, negative = -1;
     tpw_error err = {0};
-    tpw_gather_args args = {{cell, TPW_F32, 2, 1, 1}, &outside, {cell, TPW_F32, 1, 1, 1}};
+    tpw_gather_args args = {{cell, TPW_F32, 2, 1, 1}, &outside, {cell, TPW_F32, 1, 1, 1}, NULL, 0};
     cr_assert_eq(exec->ops->gather(exec, &args, &err), TPW_ERR_ARGUMENT);
     args.rows = &negative;
+    cr_assert_eq(exec->ops->gather(exec, &args, &err), TPW_ERR_ARGUMENT);
+    const int32_t zero = 0;
+    args.rows = &zero, args.to = &outside, args.to_rows = 2;
     cr_assert_eq(exec->ops->gather(exec, &args, &err), TPW_ERR_ARGUMENT);
     args.y.dtype = TPW_BF16;
     cr_assert_eq(exec->ops->gather(exec, &args, &err), TPW_ERR_ARGUMENT);

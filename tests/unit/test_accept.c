@@ -5,7 +5,7 @@
 
 #include "worker/accept.h"
 
-static const tpw_end_rule open_end = {.ignore_eos = true, .max_tokens = 1000};
+static const tpw_run_rule open_end = {.ignore_eos = true, .max_tokens = 1000};
 
 Test(accept, no_drafts_is_one_token)
 {
@@ -35,7 +35,7 @@ Test(accept, longest_prefix_and_one_more)
 Test(accept, end_token_cuts_an_accepted_run)
 {
     const int32_t drafts[] = {5, 2, 7, 8}, best[] = {5, 2, 7, 8, 9}, ends[] = {0, 2};
-    tpw_end_rule rule = {.end_ids = ends, .end_count = 2, .max_tokens = 1000};
+    tpw_run_rule rule = {.end_ids = ends, .end_count = 2, .max_tokens = 1000};
     tpw_accepted a = tpw_accept(drafts, 4, best, &rule);
 
     cr_assert(a.tokens == 2 && a.drafts == 4 && a.ended && a.why == TPW_FINISH_STOP);
@@ -47,7 +47,7 @@ Test(accept, end_token_cuts_an_accepted_run)
 Test(accept, end_token_that_was_drafted_wrongly_ends_nothing)
 {
     const int32_t drafts[] = {2, 2}, best[] = {5, 2, 2}, ends[] = {2};
-    const tpw_end_rule rule = {.end_ids = ends, .end_count = 1, .max_tokens = 1000};
+    const tpw_run_rule rule = {.end_ids = ends, .end_count = 1, .max_tokens = 1000};
     tpw_accepted a = tpw_accept(drafts, 2, best, &rule);
 
     cr_assert(a.tokens == 1 && a.drafts == 0 && !a.ended);
@@ -56,7 +56,7 @@ Test(accept, end_token_that_was_drafted_wrongly_ends_nothing)
 Test(accept, limit_cuts_and_an_end_token_at_the_limit_is_a_stop)
 {
     const int32_t drafts[] = {5, 6, 7}, best[] = {5, 6, 7, 8}, ends[] = {6};
-    tpw_end_rule rule = {.end_ids = ends, .end_count = 1, .ignore_eos = true, .emitted = 9, .max_tokens = 11};
+    tpw_run_rule rule = {.end_ids = ends, .end_count = 1, .ignore_eos = true, .emitted = 9, .max_tokens = 11};
     tpw_accepted a = tpw_accept(drafts, 3, best, &rule);
 
     cr_assert(a.tokens == 2 && a.drafts == 3 && a.ended && a.why == TPW_FINISH_LENGTH);
@@ -82,7 +82,7 @@ Test(accept, row_without_a_number)
 }
 
 /* One step at a time: take best[i]; end if something ends; go on as long as the row behind was run on the right token. */
-static tpw_accepted slowly(const int32_t *drafts, int32_t k, const int32_t *best, const tpw_end_rule *rule)
+static tpw_accepted slowly(const int32_t *drafts, int32_t k, const int32_t *best, const tpw_run_rule *rule)
 {
     tpw_accepted a = {0};
     int32_t row = 0;
@@ -125,7 +125,7 @@ Test(accept, every_small_run)
             for (int32_t i = 0; i < k; i++) /* a drafter gives tokens: 0..3, of which 3 is never right */
                 drafts[i] = code >> (2 * (k + 1 + i)) & 3;
             for (int32_t left = 1; left <= k + 2; left++) {
-                const tpw_end_rule rule = {.end_ids = ends,
+                const tpw_run_rule rule = {.end_ids = ends,
                                            .end_count = 1,
                                            .ignore_eos = (code + left) % 2 == 0,
                                            .emitted = 40,

@@ -55,6 +55,12 @@ size_t tpw_cuda_own_bytes(void)
     return 0;
 }
 
+int64_t tpw_cuda_waits(const tpw_exec *exec)
+{
+    (void)exec;
+    return 0;
+}
+
 const tpw_gpu *tpw_cuda_gpu_of(const tpw_exec *exec)
 {
     (void)exec;

@@ -5,7 +5,9 @@
 #include "base/checked.h"
 #include "kernels/cuda/exec.h"
 
-/* Where the parts stand in the buffer. */
+#define ROUND 256 /* the ring gives whole ones */
+
+/* Where the parts stand in what is taken of the ring. */
 typedef struct layout {
     size_t segment_of;
     size_t pages;
@@ -25,40 +27,24 @@ static tpw_status lay_out(int64_t rows, int64_t segments, int64_t pages, layout 
     return TPW_OK;
 }
 
-static tpw_status make_room(tpw_cuda *cuda, size_t bytes, tpw_error *err)
-{
-    void *host = NULL, *device = NULL;
-    tpw_status st;
-
-    if (bytes <= cuda->batch_bytes)
-        return TPW_OK;
-    TPW_TRY(tpw_cuda_check(cuda, cudaStreamSynchronize(cuda->stream), "waiting for the stream", err));
-    TPW_TRY(tpw_cuda_check(cuda, cudaHostAlloc(&host, bytes, cudaHostAllocDefault),
-                           "allocating pinned memory for batches", err));
-    st = tpw_cuda_check(cuda, cudaMalloc(&device, bytes), "allocating memory for batches", err);
-    if (st != TPW_OK) {
-        (void)cudaFreeHost(host);
-        return st;
-    }
-    (void)cudaFreeHost(cuda->batch_host);
-    (void)cudaFree(cuda->batch_device);
-    cuda->batch_host = host;
-    cuda->batch_device = device;
-    cuda->batch_bytes = bytes;
-    cuda->staged = NULL;
-    return TPW_OK;
-}
-
-tpw_status tpw_cuda_stage_reserve(tpw_exec *exec, int32_t rows, int32_t segments, int64_t pages, tpw_error *err)
+tpw_status tpw_cuda_stage_reserve(const tpw_exec *exec, int32_t batches, int32_t rows, int32_t segments, int64_t pages,
+                                  size_t bytes, tpw_error *err)
 {
     tpw_cuda *cuda = tpw_cuda_of(exec);
     layout at = {0};
+    size_t each, all;
     int before;
     tpw_status st;
 
+    if (batches < 1 || batches > TPW_CUDA_STAGED)
+        return tpw_fail(err, TPW_ERR_LIMIT, "%d batches staged at a time: 1 to %d are possible", (int)batches,
+                        TPW_CUDA_STAGED);
     TPW_TRY(lay_out(rows, segments, pages, &at, err));
+    if (!tpw_align_size(at.bytes, ROUND, &each) || !tpw_mul_size(each, (size_t)batches, &all) ||
+        !tpw_add_size(all, bytes, &all) || !tpw_add_size(all, ROUND, &all))
+        return tpw_fail(err, TPW_ERR_LIMIT, "%d batches of %d rows are too large to stage", (int)batches, (int)rows);
     before = tpw_cuda_enter(cuda->gpu.index);
-    st = make_room(cuda, at.bytes, err);
+    st = tpw_cuda_ring_reserve(cuda, all, err);
     tpw_cuda_leave(before);
     return st;
 }
@@ -68,13 +54,13 @@ static int64_t pages_of(const tpw_segment *s, int32_t page_size)
     return s->pages == NULL ? 0 : (s->pos + s->rows + page_size - 1) / page_size;
 }
 
-/* Fills the pinned copy. The device must have read the one before. */
-static void fill(const tpw_cuda *cuda, const tpw_batch *batch, int32_t page_size, const layout *at)
+/* Fills the pinned copy at `host`; what it will be on the device is known already. */
+static void fill(char *host, const char *device, const tpw_batch *batch, int32_t page_size, const layout *at)
 {
-    tpw_segment *segments = cuda->batch_host;
-    int32_t *of = (int32_t *)(void *)((char *)cuda->batch_host + at->segment_of);
-    int32_t *pages = (int32_t *)(void *)((char *)cuda->batch_host + at->pages);
-    const int32_t *pages_device = (const int32_t *)(const void *)((char *)cuda->batch_device + at->pages);
+    tpw_segment *segments = (tpw_segment *)(void *)host;
+    int32_t *of = (int32_t *)(void *)(host + at->segment_of);
+    int32_t *pages = (int32_t *)(void *)(host + at->pages);
+    const int32_t *pages_device = (const int32_t *)(const void *)(device + at->pages);
 
     for (int32_t i = 0; i < batch->segment_count; i++) {
         const tpw_segment *s = &batch->segments[i];
@@ -95,6 +81,7 @@ static tpw_status stage_here(tpw_cuda *cuda, const tpw_batch *batch, int32_t pag
 {
     int64_t pages = 0, rows = 0;
     layout at = {0};
+    char *host, *device;
 
     for (int32_t i = 0; i < batch->segment_count; i++) {
         const tpw_segment *s = &batch->segments[i];
@@ -109,16 +96,14 @@ static tpw_status stage_here(tpw_cuda *cuda, const tpw_batch *batch, int32_t pag
         return tpw_fail(err, TPW_ERR_ARGUMENT, "cuda: a batch of %d rows whose segments hold %lld", (int)batch->rows,
                         (long long)rows);
     TPW_TRY(lay_out(rows, batch->segment_count, pages, &at, err));
-    TPW_TRY(make_room(cuda, at.bytes, err));
-    /* the copy before must have been read out of the pinned buffer */
-    TPW_TRY(tpw_cuda_check(cuda, cudaStreamSynchronize(cuda->stream), "waiting for the stream", err));
-    fill(cuda, batch, page_size, &at);
-    TPW_TRY(tpw_cuda_check(
-        cuda, cudaMemcpyAsync(cuda->batch_device, cuda->batch_host, at.bytes, cudaMemcpyHostToDevice, cuda->stream),
-        "copying a batch", err));
-    cuda->batch.segments = cuda->batch_device;
-    cuda->batch.segment_of = (const int32_t *)(const void *)((char *)cuda->batch_device + at.segment_of);
-    cuda->staged = batch;
+    TPW_TRY(tpw_cuda_ring_take(cuda, at.bytes, &host, &device, err));
+    fill(host, device, batch, page_size, &at);
+    cuda->staged[cuda->staged_next] =
+        (tpw_cuda_staged){.batch = batch,
+                          .at = {.segments = (const tpw_segment *)(const void *)device,
+                                 .segment_of = (const int32_t *)(const void *)(device + at.segment_of)},
+                          .half = cuda->ring.half};
+    cuda->staged_next = (cuda->staged_next + 1) % TPW_CUDA_STAGED;
     return TPW_OK;
 }
 
@@ -132,13 +117,27 @@ tpw_status tpw_cuda_stage(const tpw_exec *exec, const tpw_batch *batch, int32_t 
     return st;
 }
 
+/* The copy of all batches that a step has staged by now is enqueued before the first op that reads one. */
 tpw_status tpw_cuda_batch_of(const tpw_exec *exec, const tpw_batch *batch, const char *op, tpw_cuda_batch *out,
                              tpw_error *err)
 {
-    const tpw_cuda *cuda = tpw_cuda_of(exec);
+    tpw_cuda *cuda = tpw_cuda_of(exec);
+    const tpw_cuda_staged *found = NULL;
+    tpw_status st;
+    int before;
 
-    if (batch == NULL || cuda->staged != batch)
+    for (int i = 1; batch != NULL && found == NULL && i <= TPW_CUDA_STAGED; i++) { /* the newest first */
+        const tpw_cuda_staged *s = &cuda->staged[(cuda->staged_next + TPW_CUDA_STAGED - i) % TPW_CUDA_STAGED];
+
+        found = s->batch == batch ? s : NULL;
+    }
+    if (found == NULL)
         return tpw_fail(err, TPW_ERR_ARGUMENT, "cuda %s: the batch was not staged", op);
-    *out = cuda->batch;
-    return TPW_OK;
+    *out = found->at;
+    if (cuda->ring.sent == cuda->ring.used)
+        return TPW_OK;
+    before = tpw_cuda_enter(cuda->gpu.index);
+    st = tpw_cuda_ring_flush(cuda, err);
+    tpw_cuda_leave(before);
+    return st;
 }

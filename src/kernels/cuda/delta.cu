@@ -372,19 +372,24 @@ __global__ void __launch_bounds__(DOT_THREADS) delta_dots(delta_params p)
     to[TPW_GRID + l] = qk_l;
 }
 
-// S of one slot over `count` whole chunks of the ring.
-template <int CB>
-__global__ void __launch_bounds__(THREADS) delta_commit(delta_params p, int32_t slot, int64_t from, int32_t count)
+// S of every segment's slot over the whole chunks of the ring that are committed now: none for most.
+template <int CB> __global__ void __launch_bounds__(THREADS) delta_commit(delta_params p, const int32_t *taken)
 {
     extern __shared__ __align__(16) float memory[];
     tpw_pdl_trigger();
     tpw_pdl_wait();
-    const place w = place_of<CB>(p.state, slot, (int32_t)blockIdx.x / p.blocks, (int32_t)blockIdx.x % p.blocks);
+    const int32_t block = (int32_t)(blockIdx.x % (unsigned)p.blocks);
+    const int32_t head = (int32_t)(blockIdx.x / (unsigned)p.blocks), i = head / p.state.v_heads;
+    const tpw_segment t = p.segments[i];
+    const int64_t from = grid_floor(t.pos + t.rows_certain), to = grid_floor(t.pos + taken[i]);
+    if (from >= to || to > grid_floor(t.pos + t.rows))
+        return;
+    const place w = place_of<CB>(p.state, t.slot, head % p.state.v_heads, block);
     const tpw_delta_shared<CB> m(memory, p.state.k_dim);
     const tpw_delta_stage s = m.stage(0);
     fetch_S(p.state, w, m, p.wide);
-    for (int32_t n = 0; n < count; n++) {
-        const tpw_delta_piece piece = {from + (int64_t)n * TPW_GRID, 0, TPW_GRID, TPW_GRID};
+    for (int64_t base = from; base < to; base += TPW_GRID) {
+        const tpw_delta_piece piece = {base, 0, TPW_GRID, TPW_GRID};
         fetch_piece(p, w, piece, m, s, false);
         tpw_copy_commit();
         tpw_copy_wait<0>();
@@ -392,7 +397,7 @@ __global__ void __launch_bounds__(THREADS) delta_commit(delta_params p, int32_t 
         if (tpw_delta_warp() == 0)
             tpw_delta_products(m.E, s.decay, TPW_GRID);
         __syncthreads();
-        tpw_delta_absorb(m, s, n == count - 1 ? w.S : NULL, p.state.v_dim, w.columns, p.wide);
+        tpw_delta_absorb(m, s, base + TPW_GRID == to ? w.S : NULL, p.state.v_dim, w.columns, p.wide);
         __syncthreads();
     }
 }
@@ -438,11 +443,11 @@ tpw_status check_slot(const tpw_gdn_state *g, int32_t slot, tpw_error *err)
     return TPW_OK;
 }
 
-tpw_status check_segments(const tpw_delta_args *a, tpw_error *err)
+tpw_status check_segments(const tpw_gdn_state *g, const tpw_batch *batch, tpw_error *err)
 {
-    for (int32_t i = 0; i < a->batch->segment_count; i++) {
-        const tpw_segment *s = &a->batch->segments[i];
-        TPW_TRY(check_slot(&a->state, s->slot, err));
+    for (int32_t i = 0; i < batch->segment_count; i++) {
+        const tpw_segment *s = &batch->segments[i];
+        TPW_TRY(check_slot(g, s->slot, err));
         if (s->rows_certain < 0 || s->rows_certain > s->rows || s->rows - s->rows_certain > TPW_GDN_RING - TPW_GRID)
             return tpw_fail(
                 err, TPW_ERR_UNSUPPORTED,
@@ -554,7 +559,7 @@ extern "C" tpw_status tpw_cuda_delta(const tpw_exec *exec, const tpw_delta_args 
     bool any_long = false, first = false;
     TPW_TRY(tpw_cuda_batch_of(exec, args->batch, "delta", &b, err));
     TPW_TRY(check_state(exec, &args->state, err));
-    TPW_TRY(check_segments(args, err));
+    TPW_TRY(check_segments(&args->state, args->batch, err));
     TPW_TRY(check_mats(args, err));
     if (args->batch->rows == 0)
         return TPW_OK;
@@ -571,24 +576,20 @@ extern "C" tpw_status tpw_cuda_delta(const tpw_exec *exec, const tpw_delta_args 
 
 extern "C" tpw_status tpw_cuda_delta_commit(const tpw_exec *exec, const tpw_delta_commit_args *args, tpw_error *err)
 {
-    const int64_t from = grid_floor(args->pos_before), to = grid_floor(args->pos);
+    tpw_cuda_batch b;
+    TPW_TRY(tpw_cuda_batch_of(exec, args->batch, "delta_commit", &b, err));
     TPW_TRY(check_state(exec, &args->state, err));
-    TPW_TRY(check_slot(&args->state, args->slot, err));
-    if (args->pos_before < 0 || args->pos < args->pos_before || to - from > TPW_GDN_RING)
-        return tpw_fail(err, TPW_ERR_ARGUMENT,
-                        "cuda delta: slot %d cannot move from position %lld to %lld with a ring of %d rows",
-                        (int)args->slot, (long long)args->pos_before, (long long)args->pos, TPW_GDN_RING);
-    if (from == to)
-        return TPW_OK;
+    TPW_TRY(check_segments(&args->state, args->batch, err));
     delta_params p = {};
     p.state = args->state, p.stages = 1, p.wide = state_wide(&args->state);
+    p.segments = b.segments, p.segment_of = b.segment_of;
     p.blocks = (args->state.v_dim + 31) / 32;
     const size_t bytes = shared_bytes<32>(p.state.k_dim, 1);
-    const int64_t ctas = (int64_t)p.blocks * args->state.v_heads;
+    const int64_t ctas = (int64_t)p.blocks * args->state.v_heads * args->batch->segment_count;
     if (ctas > INT32_MAX)
-        return tpw_fail(err, TPW_ERR_LIMIT, "cuda delta: %d heads of %d columns are too many for one kernel",
-                        (int)args->state.v_heads, (int)args->state.v_dim);
+        return tpw_fail(err, TPW_ERR_LIMIT, "cuda delta: %d segments of %d heads are too many for one kernel",
+                        (int)args->batch->segment_count, (int)args->state.v_heads);
     TPW_TRY(tpw_cuda_allow_shared(exec, (const void *)delta_commit<32>, bytes, err));
     return tpw_cuda_launch(exec, "delta_commit", err, delta_commit<32>, dim3((unsigned)ctas), dim3(THREADS), bytes, 1,
-                           p, args->slot, from, (int32_t)((to - from) / TPW_GRID));
+                           p, args->taken);
 }

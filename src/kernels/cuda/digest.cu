@@ -1,5 +1,5 @@
-// The state digest of a block, added to a sum in device memory. Integer sums do not depend on their order, so atomics are
-// as good as a tree. SPDX-License-Identifier: Apache-2.0
+// The state digest of a block, added to a sum in device memory, and of every row of a step. Integer sums do not depend on
+// their order, so atomics are as good as a tree. SPDX-License-Identifier: Apache-2.0
 #include "kernels/cuda/rows.cuh"
 
 extern "C" {
@@ -43,11 +43,11 @@ template <int SIZE> __device__ __forceinline__ uint64_t bits_at(const char *at)
     return *(const uint8_t *)at;
 }
 
-template <int SIZE> __device__ uint64_t window_digest(const digest_params &p, const tpw_window &w)
+// `place` is that of the row's first element.
+template <int SIZE> __device__ uint64_t window_digest(uint64_t place, const tpw_window &w)
 {
     uint64_t sum = 0;
-    uint64_t place =
-        p.key + (p.index0 + (uint64_t)w.row * p.index_stride + (uint64_t)(w.first / SIZE)) * TPW_DIGEST_STEP;
+    place += (uint64_t)(w.first / SIZE) * TPW_DIGEST_STEP;
     if (w.bytes == 16) {
         const uint4 v = *(const uint4 *)w.at;
         const uint32_t words[4] = {v.x, v.y, v.z, v.w};
@@ -61,26 +61,59 @@ template <int SIZE> __device__ uint64_t window_digest(const digest_params &p, co
     return sum;
 }
 
-template <int SIZE> __global__ void __launch_bounds__(THREADS) digest(digest_params p)
+// Thread 0 has the sum of all threads.
+__device__ uint64_t block_sum(uint64_t sum)
 {
     __shared__ uint64_t warps[THREADS / TPW_WARP];
-    tpw_pdl_trigger();
-    tpw_pdl_wait();
-    const int64_t items = p.x.rows * p.x.per_row;
-    uint64_t sum = 0;
-    for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < items; i += (int64_t)gridDim.x * THREADS)
-        sum += window_digest<SIZE>(p, tpw_window_at(p.x, i));
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2)
         sum += __shfl_xor_sync(TPW_ALL, sum, mask);
     if (threadIdx.x % TPW_WARP == 0)
         warps[threadIdx.x / TPW_WARP] = sum;
     __syncthreads();
-    if (threadIdx.x != 0)
-        return;
-    for (int w = 1; w < THREADS / TPW_WARP; w++)
+    for (int w = 1; threadIdx.x == 0 && w < THREADS / TPW_WARP; w++)
         sum += warps[w];
-    atomicAdd((unsigned long long *)p.sum, (unsigned long long)sum);
+    return sum;
+}
+
+template <int SIZE> __global__ void __launch_bounds__(THREADS) digest(digest_params p)
+{
+    tpw_pdl_trigger();
+    tpw_pdl_wait();
+    const int64_t items = p.x.rows * p.x.per_row;
+    uint64_t sum = 0;
+    for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < items; i += (int64_t)gridDim.x * THREADS) {
+        const tpw_window w = tpw_window_at(p.x, i);
+        sum += window_digest<SIZE>(p.key + (p.index0 + (uint64_t)w.row * p.index_stride) * TPW_DIGEST_STEP, w);
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        atomicAdd((unsigned long long *)p.sum, (unsigned long long)sum);
+}
+
+struct digest_rows_params {
+    tpw_windows x;
+    const tpw_segment *segments;
+    const int32_t *segment_of;
+    uint64_t key;
+    uint64_t cols;
+    uint64_t *sums;
+};
+
+// One CTA a row.
+template <int SIZE> __global__ void __launch_bounds__(THREADS) digest_rows(digest_rows_params p)
+{
+    tpw_pdl_trigger();
+    tpw_pdl_wait();
+    const int64_t row = blockIdx.x;
+    const tpw_segment s = p.segments[p.segment_of[row]];
+    const uint64_t place = p.key + (uint64_t)(s.pos + (row - s.row0)) * p.cols * TPW_DIGEST_STEP;
+    uint64_t sum = 0;
+    for (int64_t i = threadIdx.x; i < p.x.per_row; i += THREADS)
+        sum += window_digest<SIZE>(place, tpw_window_at(p.x, row * p.x.per_row + i));
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        p.sums[row] = sum;
 }
 
 } // namespace
@@ -130,4 +163,26 @@ extern "C" tpw_status tpw_cuda_digest(const tpw_exec *exec, const tpw_digest_arg
                            : size == 2 ? digest<2>
                                        : digest<1>,
                            grid, dim3(THREADS), 0, 1, p);
+}
+
+extern "C" tpw_status tpw_cuda_digest_rows(const tpw_exec *exec, const tpw_digest_rows_args *args, tpw_error *err)
+{
+    const tpw_mat *x = &args->x;
+    tpw_cuda_batch b;
+    TPW_TRY(tpw_cuda_batch_of(exec, args->batch, "digest_rows", &b, err));
+    TPW_TRY(tpw_mat_check("cuda digest_rows", "x", x, err));
+    if (x->rows < args->batch->rows)
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "cuda digest_rows: %d rows of a step of %d", (int)x->rows,
+                        (int)args->batch->rows);
+    const int64_t size = (int64_t)tpw_dtype_size(x->dtype);
+    digest_rows_params p = {};
+    p.x = tpw_windows_of(x->data, args->batch->rows, x->cols, x->stride, size);
+    p.segments = b.segments, p.segment_of = b.segment_of;
+    p.key = args->key, p.cols = (uint64_t)x->cols, p.sums = args->sums;
+    return tpw_cuda_launch(exec, "digest_rows", err,
+                           size == 8   ? digest_rows<8>
+                           : size == 4 ? digest_rows<4>
+                           : size == 2 ? digest_rows<2>
+                                       : digest_rows<1>,
+                           dim3((unsigned)args->batch->rows), dim3(THREADS), 0, 1, p);
 }

@@ -43,13 +43,18 @@ tpw_status tpw_cuda_check(const tpw_cuda *cuda, cudaError_t code, const char *wh
                     cudaGetErrorString(code), cudaGetErrorName(code));
 }
 
-/* After a wait for the stream: did a kernel give up waiting for a peer? */
-static tpw_status check_fault(const tpw_cuda *cuda, tpw_error *err)
+tpw_status tpw_cuda_check_fault(const tpw_cuda *cuda, tpw_error *err)
 {
     if (cuda->fault == NULL || *(volatile uint32_t *)cuda->fault != TPW_FAULT_WAIT)
         return TPW_OK;
     return tpw_fail(err, TPW_ERR_PEER, "GPU %d (%s): a peer's data did not come within %llu ms", cuda->gpu.index,
                     cuda->gpu.bus, (unsigned long long)(cuda->spin_ns / 1000000u));
+}
+
+tpw_status tpw_cuda_wait(tpw_cuda *cuda, const char *what, tpw_error *err)
+{
+    cuda->waits++;
+    return tpw_cuda_check(cuda, cudaStreamSynchronize(cuda->stream), what, err);
 }
 
 static tpw_status note_block(tpw_cuda *cuda, void *data, size_t bytes, tpw_error *err)
@@ -79,7 +84,7 @@ static tpw_status alloc_here(tpw_cuda *cuda, size_t bytes, void **out, tpw_error
     snprintf(what, sizeof what, "allocating %zu bytes (%zu in use)", bytes, cuda->bytes_now);
     TPW_TRY(tpw_cuda_check(cuda, cudaMalloc(&data, bytes > 0 ? bytes : 1), what, err));
     TPW_TRY_GOTO(st, tpw_cuda_check(cuda, cudaMemsetAsync(data, 0, bytes, cuda->stream), "clearing memory", err), fail);
-    TPW_TRY_GOTO(st, tpw_cuda_check(cuda, cudaStreamSynchronize(cuda->stream), "clearing memory", err), fail);
+    TPW_TRY_GOTO(st, tpw_cuda_wait(cuda, "clearing memory", err), fail);
     TPW_TRY_GOTO(st, note_block(cuda, data, bytes, err), fail);
     *out = data;
     return TPW_OK;
@@ -123,9 +128,9 @@ static tpw_status copy(const tpw_exec *exec, void *to, const void *from, size_t 
     tpw_status st = tpw_cuda_check(cuda, cudaMemcpyAsync(to, from, bytes, kind, cuda->stream), what, err);
 
     if (st == TPW_OK)
-        st = tpw_cuda_check(cuda, cudaStreamSynchronize(cuda->stream), what, err);
+        st = tpw_cuda_wait(cuda, what, err);
     tpw_cuda_leave(before);
-    return st == TPW_OK && kind == cudaMemcpyDeviceToHost ? check_fault(cuda, err) : st;
+    return st == TPW_OK && kind == cudaMemcpyDeviceToHost ? tpw_cuda_check_fault(cuda, err) : st;
 }
 
 static tpw_status device_upload(const tpw_exec *exec, void *to, const void *from_host, size_t bytes, tpw_error *err)
@@ -145,7 +150,7 @@ static tpw_status device_fill(const tpw_exec *exec, void *to, int byte, size_t b
     tpw_status st = tpw_cuda_check(cuda, cudaMemsetAsync(to, byte, bytes, cuda->stream), "filling memory", err);
 
     if (st == TPW_OK)
-        st = tpw_cuda_check(cuda, cudaStreamSynchronize(cuda->stream), "filling memory", err);
+        st = tpw_cuda_wait(cuda, "filling memory", err);
     tpw_cuda_leave(before);
     return st;
 }
@@ -193,9 +198,12 @@ static const tpw_device cuda_device = {
     .upload = device_upload,
     .download = device_download,
     .fill = device_fill,
+    .send = tpw_cuda_send,
+    .fetch = tpw_cuda_fetch,
     .bytes_now = device_bytes_now,
     .bytes_peak = device_bytes_peak,
     .stage = tpw_cuda_stage,
+    .stage_reserve = tpw_cuda_stage_reserve,
     .alloc_host = device_alloc_host,
     .free_host = device_free_host,
     .packed_bytes = tpw_cuda_packed_bytes,
@@ -280,8 +288,7 @@ static void free_exec(tpw_cuda *cuda)
         (void)cudaStreamDestroy(cuda->stream);
     }
     (void)cudaFree(cuda->scratch);
-    (void)cudaFree(cuda->batch_device);
-    (void)cudaFreeHost(cuda->batch_host);
+    tpw_cuda_ring_fini(cuda);
     (void)cudaFree(cuda->fault_local);
     (void)cudaFreeHost(cuda->fault);
     (void)cudaGetLastError();
@@ -318,10 +325,10 @@ tpw_status tpw_cuda_sync(const tpw_exec *exec, tpw_error *err)
 {
     tpw_cuda *cuda = tpw_cuda_of(exec);
     int before = tpw_cuda_enter(cuda->gpu.index);
-    tpw_status st = tpw_cuda_check(cuda, cudaStreamSynchronize(cuda->stream), "waiting for the stream", err);
+    tpw_status st = tpw_cuda_wait(cuda, "waiting for the stream", err);
 
     tpw_cuda_leave(before);
-    return st == TPW_OK ? check_fault(cuda, err) : st;
+    return st == TPW_OK ? tpw_cuda_check_fault(cuda, err) : st;
 }
 
 tpw_status tpw_cuda_allow_shared(const tpw_exec *exec, const void *kernel, size_t bytes, tpw_error *err)
@@ -349,7 +356,7 @@ tpw_status tpw_cuda_reserve(tpw_exec *exec, size_t bytes, tpw_error *err)
     if (bytes <= cuda->scratch_bytes)
         return TPW_OK;
     before = tpw_cuda_enter(cuda->gpu.index);
-    st = tpw_cuda_check(cuda, cudaStreamSynchronize(cuda->stream), "waiting for the stream", err);
+    st = tpw_cuda_wait(cuda, "waiting for the stream", err);
     if (st == TPW_OK)
         st = tpw_cuda_check(cuda, cudaMalloc(&more, bytes), "allocating scratch", err);
     if (st == TPW_OK) {
@@ -369,6 +376,11 @@ const tpw_device *tpw_cuda_layout(void)
 size_t tpw_cuda_own_bytes(void)
 {
     return SCRATCH_BYTES;
+}
+
+int64_t tpw_cuda_waits(const tpw_exec *exec)
+{
+    return tpw_cuda_of(exec)->waits;
 }
 
 const tpw_gpu *tpw_cuda_gpu_of(const tpw_exec *exec)

@@ -22,6 +22,27 @@ typedef struct tpw_cuda_batch {
     const int32_t *segment_of;   /* [rows]: the segment that a row belongs to */
 } tpw_cuda_batch;
 
+/* Batches that stay known at most: those of a step. */
+#define TPW_CUDA_STAGED 16
+
+typedef struct tpw_cuda_staged {
+    const tpw_batch *batch; /* NULL: none */
+    tpw_cuda_batch at;
+    int half; /* of the ring, that it stands in */
+} tpw_cuda_staged;
+
+/* What the host has to send: pinned memory with a twin on the device, filled half by half, so that the copies out of one half are long over
+ * when its turn comes again. */
+typedef struct tpw_cuda_ring {
+    char *host;
+    char *device;
+    size_t half_bytes;
+    int half;            /* being filled */
+    size_t used;         /* of it */
+    size_t sent;         /* of that: enqueued */
+    cudaEvent_t read[2]; /* behind the last copy out of each half */
+} tpw_cuda_ring;
+
 typedef struct tpw_cuda_block {
     void *data;
     size_t bytes;
@@ -40,14 +61,13 @@ typedef struct tpw_cuda {
     size_t shared_bytes; /* shared memory that one CTA may ask for */
     uint32_t *fault;     /* pinned host memory that kernels can write */
     uint32_t *fault_device;
-    uint32_t *fault_local;   /* device memory, for kernels to read cheaply */
-    int users;               /* communicators that hold the exec */
-    bool ended;              /* destroyed by its owner; the last user frees it */
-    const tpw_batch *staged; /* NULL: none */
-    tpw_cuda_batch batch;
-    void *batch_host; /* pinned, the layout of batch_device */
-    void *batch_device;
-    size_t batch_bytes;     /* room in both */
+    uint32_t *fault_local; /* device memory, for kernels to read cheaply */
+    int users;             /* communicators that hold the exec */
+    bool ended;            /* destroyed by its owner; the last user frees it */
+    tpw_cuda_ring ring;
+    tpw_cuda_staged staged[TPW_CUDA_STAGED];
+    int staged_next;
+    int64_t waits;          /* times that the host has waited for the stream */
     tpw_cuda_block *blocks; /* what was allocated through the device table */
     size_t block_count;
     size_t block_room;
@@ -66,13 +86,29 @@ tpw_status tpw_cuda_check(const tpw_cuda *cuda, cudaError_t code, const char *wh
 /* Lets `kernel` use `bytes` of dynamic shared memory, and prefers shared memory over the L1 cache for it. */
 tpw_status tpw_cuda_allow_shared(const tpw_exec *exec, const void *kernel, size_t bytes, tpw_error *err) TPW_MUST_CHECK;
 
-/* As tpw_device.stage: one copy to a buffer that keeps its address while it is large enough. */
+/* Waits for the stream, and counts it. */
+tpw_status tpw_cuda_wait(tpw_cuda *cuda, const char *what, tpw_error *err) TPW_MUST_CHECK;
+/* After a wait: ERR_PEER when a kernel gave up waiting for a peer. */
+tpw_status tpw_cuda_check_fault(const tpw_cuda *cuda, tpw_error *err) TPW_MUST_CHECK;
+
+/* The ring (staging.c), with the device current. take: `bytes` of it that are the caller's to fill, never across its end; flush: enqueues the
+ * copy of what was taken and not sent; fini frees. */
+tpw_status tpw_cuda_ring_take(tpw_cuda *cuda, size_t bytes, char **host, char **device, tpw_error *err) TPW_MUST_CHECK;
+tpw_status tpw_cuda_ring_flush(tpw_cuda *cuda, tpw_error *err) TPW_MUST_CHECK;
+tpw_status tpw_cuda_ring_reserve(tpw_cuda *cuda, size_t bytes, tpw_error *err) TPW_MUST_CHECK;
+void tpw_cuda_ring_fini(tpw_cuda *cuda);
+
+/* As in tpw_device. */
+tpw_status tpw_cuda_send(const tpw_exec *exec, void *to, const void *from_host, size_t bytes,
+                         tpw_error *err) TPW_MUST_CHECK;
+tpw_status tpw_cuda_fetch(const tpw_exec *exec, void *to_host, const void *from, size_t bytes, const tpw_watch *watch,
+                          tpw_error *err) TPW_MUST_CHECK;
 tpw_status tpw_cuda_stage(const tpw_exec *exec, const tpw_batch *batch, int32_t page_size,
                           tpw_error *err) TPW_MUST_CHECK;
-/* Sets aside room for batches of so many rows, segments and pages in all, so that staging allocates nothing. */
-tpw_status tpw_cuda_stage_reserve(tpw_exec *exec, int32_t rows, int32_t segments, int64_t pages,
-                                  tpw_error *err) TPW_MUST_CHECK;
-/* What ops read of `batch`. ERR_ARGUMENT naming `op` when it is not the one that was staged last. */
+tpw_status tpw_cuda_stage_reserve(const tpw_exec *exec, int32_t batches, int32_t rows, int32_t segments, int64_t pages,
+                                  size_t bytes, tpw_error *err) TPW_MUST_CHECK;
+
+/* What ops read of `batch`, on its way to the device at the latest now. ERR_ARGUMENT naming `op` when it is none of those staged last. */
 tpw_status tpw_cuda_batch_of(const tpw_exec *exec, const tpw_batch *batch, const char *op, tpw_cuda_batch *out,
                              tpw_error *err) TPW_MUST_CHECK;
 

@@ -13,21 +13,27 @@ enum { THREADS = 256, PART_COLS = 2048 /* of a row, by one CTA */, COPY_BYTES = 
 struct gather_params {
     const char *x;
     const int32_t *rows;
+    const int32_t *to; // or NULL
     char *y;
     int64_t x_pitch; // bytes
     int64_t y_pitch;
     int64_t bytes; // of a row
     int32_t x_rows;
+    int32_t to_rows;
 };
 
-// A row that is not there gives all-one bits, a NaN in every float type: an error cannot be returned from here.
+// A row that is not there gives all-one bits, a NaN in every float type: an error cannot be returned from here. What would go to no
+// row goes nowhere.
 __global__ void __launch_bounds__(THREADS) gather(gather_params p)
 {
     tpw_pdl_trigger();
     tpw_pdl_wait();
     const int32_t row = p.rows[blockIdx.x];
     const int64_t first = blockIdx.y * (int64_t)THREADS + threadIdx.x, step = (int64_t)gridDim.y * THREADS;
-    char *to = p.y + blockIdx.x * p.y_pitch;
+    const int32_t place = p.to == NULL ? (int32_t)blockIdx.x : p.to[blockIdx.x];
+    if (p.to != NULL && (place < 0 || place >= p.to_rows))
+        return;
+    char *to = p.y + place * p.y_pitch;
     if (row >= 0 && row < p.x_rows) {
         tpw_copy_bytes(to, p.x + row * p.x_pitch, p.bytes, first, step);
         return;
@@ -144,7 +150,7 @@ extern "C" tpw_status tpw_cuda_gather(const tpw_exec *exec, const tpw_gather_arg
     gather_params p = {};
     p.x = (const char *)x->data, p.x_pitch = x->stride * size, p.x_rows = x->rows;
     p.y = (char *)y->data, p.y_pitch = y->stride * size;
-    p.rows = args->rows;
+    p.rows = args->rows, p.to = args->to, p.to_rows = args->to_rows;
     p.bytes = x->cols * size;
     const int64_t parts = (p.bytes + COPY_BYTES - 1) / COPY_BYTES;
     return tpw_cuda_launch(exec, "gather", err, gather,

@@ -255,6 +255,20 @@ static tpw_status slot_check(const tpw_gdn_state *g, int32_t slot, tpw_error *er
     return TPW_OK;
 }
 
+static tpw_status segments_check(const tpw_gdn_state *g, const tpw_batch *batch, tpw_error *err)
+{
+    for (int32_t i = 0; i < batch->segment_count; i++) {
+        const tpw_segment *s = &batch->segments[i];
+        TPW_TRY(slot_check(g, s->slot, err));
+        if (s->rows_certain < 0 || s->rows_certain > s->rows || s->rows - s->rows_certain > TPW_GDN_RING - TPW_GRID)
+            return tpw_fail(
+                err, TPW_ERR_UNSUPPORTED,
+                "delta: segment %d has %d rows of which %d are certain, but a ring of %d rows holds at most %d others",
+                i, s->rows, s->rows_certain, TPW_GDN_RING, TPW_GDN_RING - TPW_GRID);
+    }
+    return TPW_OK;
+}
+
 static tpw_status args_check(const tpw_delta_args *a, tpw_error *err)
 {
     TPW_TRY(state_check(&a->state, err));
@@ -263,16 +277,7 @@ static tpw_status args_check(const tpw_delta_args *a, tpw_error *err)
     if ((a->v.dtype != TPW_F32 && a->v.dtype != TPW_BF16) || (a->o.dtype != TPW_F32 && a->o.dtype != TPW_BF16))
         return tpw_fail(err, TPW_ERR_UNSUPPORTED, "delta: v is %s and o is %s, but only F32 and BF16 are supported",
                         tpw_dtype_name(a->v.dtype), tpw_dtype_name(a->o.dtype));
-    for (int32_t i = 0; i < a->batch->segment_count; i++) {
-        const tpw_segment *s = &a->batch->segments[i];
-        TPW_TRY(slot_check(&a->state, s->slot, err));
-        if (s->rows_certain < 0 || s->rows_certain > s->rows || s->rows - s->rows_certain > TPW_GDN_RING - TPW_GRID)
-            return tpw_fail(
-                err, TPW_ERR_UNSUPPORTED,
-                "delta: segment %d has %d rows of which %d are certain, but a ring of %d rows holds at most %d others",
-                i, s->rows, s->rows_certain, TPW_GDN_RING, TPW_GDN_RING - TPW_GRID);
-    }
-    return TPW_OK;
+    return segments_check(&a->state, a->batch, err);
 }
 
 tpw_status tpw_host_delta(const tpw_exec *exec, const tpw_delta_args *args, tpw_error *err)
@@ -295,15 +300,20 @@ tpw_status tpw_host_delta(const tpw_exec *exec, const tpw_delta_args *args, tpw_
 tpw_status tpw_host_delta_commit(const tpw_exec *exec, const tpw_delta_commit_args *args, tpw_error *err)
 {
     TPW_TRY(state_check(&args->state, err));
-    TPW_TRY(slot_check(&args->state, args->slot, err));
-    int64_t from = grid_floor(args->pos_before), to = grid_floor(args->pos);
-    if (args->pos_before < 0 || args->pos < args->pos_before || to - from > TPW_GDN_RING)
-        return tpw_fail(err, TPW_ERR_ARGUMENT,
-                        "delta: slot %d cannot move from position %lld to %lld with a ring of %d rows", args->slot,
-                        (long long)args->pos_before, (long long)args->pos, TPW_GDN_RING);
-    slot_view w = slot_open(tpw_host_vec(exec), &args->state, args->slot);
-    for (int64_t base = from; base < to; base += TPW_GRID)
-        slot_advance(&w, base);
+    TPW_TRY(segments_check(&args->state, args->batch, err));
+    for (int32_t i = 0; i < args->batch->segment_count; i++) {
+        const tpw_segment *s = &args->batch->segments[i];
+        if (args->taken[i] < s->rows_certain || args->taken[i] > s->rows)
+            return tpw_fail(err, TPW_ERR_ARGUMENT, "delta: %d rows of segment %d are to stay, of %d with %d certain",
+                            args->taken[i], i, s->rows, s->rows_certain);
+    }
+    for (int32_t i = 0; i < args->batch->segment_count; i++) {
+        const tpw_segment *s = &args->batch->segments[i];
+        slot_view w = slot_open(tpw_host_vec(exec), &args->state, s->slot);
+        for (int64_t base = grid_floor(s->pos + s->rows_certain); base < grid_floor(s->pos + args->taken[i]);
+             base += TPW_GRID)
+            slot_advance(&w, base);
+    }
     return TPW_OK;
 }
 

@@ -80,6 +80,19 @@ static tpw_status device_fill(const tpw_exec *exec, void *to, int byte, size_t b
     return TPW_OK;
 }
 
+/* Ops have computed before they returned: nothing is under way. */
+static tpw_status device_send(const tpw_exec *exec, void *to, const void *from_host, size_t bytes, tpw_error *err)
+{
+    return device_upload(exec, to, from_host, bytes, err);
+}
+
+static tpw_status device_fetch(const tpw_exec *exec, void *to_host, const void *from, size_t bytes,
+                               const tpw_watch *watch, tpw_error *err)
+{
+    (void)watch;
+    return device_upload(exec, to_host, from, bytes, err);
+}
+
 static size_t device_bytes_now(const tpw_exec *exec)
 {
     return ((const tpw_host *)exec->impl)->bytes_now;
@@ -97,6 +110,8 @@ static const tpw_device host_device = {
     .upload = device_upload,
     .download = device_download,
     .fill = device_fill,
+    .send = device_send,
+    .fetch = device_fetch,
     .bytes_now = device_bytes_now,
     .bytes_peak = device_bytes_peak,
 };

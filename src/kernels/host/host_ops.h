@@ -20,6 +20,10 @@ tpw_status tpw_host_swiglu(const tpw_exec *exec, const tpw_swiglu_args *args, tp
 tpw_status tpw_host_gather(const tpw_exec *exec, const tpw_gather_args *args, tpw_error *err);
 tpw_status tpw_host_argmax(const tpw_exec *exec, const tpw_argmax_args *args, tpw_error *err);
 tpw_status tpw_host_digest(const tpw_exec *exec, const tpw_digest_args *args, tpw_error *err);
+tpw_status tpw_host_digest_rows(const tpw_exec *exec, const tpw_digest_rows_args *args, tpw_error *err);
+tpw_status tpw_host_record(const tpw_exec *exec, const tpw_record_args *args, tpw_error *err);
+tpw_status tpw_host_pick(const tpw_exec *exec, const tpw_pick_args *args, tpw_error *err);
+tpw_status tpw_host_accept(const tpw_exec *exec, const tpw_accept_args *args, tpw_error *err);
 tpw_status tpw_host_cast(const tpw_exec *exec, const tpw_cast_args *args, tpw_error *err);
 tpw_status tpw_host_sum(const tpw_exec *exec, const tpw_sum_args *args, tpw_error *err);
 tpw_status tpw_host_power(const tpw_exec *exec, const tpw_power_args *args, tpw_error *err);

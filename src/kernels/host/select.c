@@ -14,9 +14,12 @@ tpw_status tpw_host_gather(const tpw_exec *exec, const tpw_gather_args *args, tp
                         tpw_dtype_name(x->dtype), (int)y->cols, tpw_dtype_name(y->dtype));
     const size_t size = tpw_dtype_size(x->dtype);
     for (int32_t i = 0; i < y->rows; i++) {
+        const int32_t to = args->to == NULL ? i : args->to[i];
         if (args->rows[i] < 0 || args->rows[i] >= x->rows)
             return tpw_fail(err, TPW_ERR_ARGUMENT, "host gather: row %d of %d", (int)args->rows[i], (int)x->rows);
-        memcpy((char *)y->data + (size_t)(i * y->stride) * size,
+        if (args->to != NULL && (to < 0 || to >= args->to_rows))
+            return tpw_fail(err, TPW_ERR_ARGUMENT, "host gather: to row %d of %d", (int)to, (int)args->to_rows);
+        memcpy((char *)y->data + (size_t)(to * y->stride) * size,
                (const char *)x->data + (size_t)(args->rows[i] * x->stride) * size, (size_t)x->cols * size);
     }
     return TPW_OK;
