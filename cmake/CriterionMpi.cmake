@@ -1,8 +1,9 @@
 # Criterion under mpirun: one test is one launch. Also the environment of every test, sanitizer settings included.
 #
-# criterion_mpi_discover(<target> NPROCS 2 4 [TIMEOUT 80] [LABELS quick full san])
+# criterion_mpi_discover(<target> NPROCS 2 4 [SAN_NPROCS 2] [TIMEOUT 80] [LABELS quick full san])
 # After the build, asks the test binary for its list of tests and gives ctest one entry per test and rank count. TIMEOUT is
 # ctest's, in seconds; mpirun's is 10 less, and a suite's own .timeout should be less again: then the test is named that hangs.
+# SAN_NPROCS: only these rank counts keep the label san, where the sanitizers make every count too slow.
 set(_CRITERION_MPI_DIR "${CMAKE_CURRENT_LIST_DIR}")
 
 set(TPW_TEST_ENVIRONMENT
@@ -17,7 +18,7 @@ if(TPW_SANITIZE)
 endif()
 
 function(criterion_mpi_discover target)
-  cmake_parse_arguments(A "" "TIMEOUT" "NPROCS;LABELS" ${ARGN})
+  cmake_parse_arguments(A "" "TIMEOUT" "NPROCS;SAN_NPROCS;LABELS" ${ARGN})
   if(NOT A_NPROCS)
     message(FATAL_ERROR "criterion_mpi_discover(${target}): NPROCS is missing")
   endif()
@@ -27,16 +28,21 @@ function(criterion_mpi_discover target)
   if(NOT A_LABELS)
     set(A_LABELS quick full san)
   endif()
+  if(NOT A_SAN_NPROCS)
+    set(A_SAN_NPROCS ${A_NPROCS})
+  endif()
   set(out "${CMAKE_CURRENT_BINARY_DIR}/${target}_tests.cmake")
   # lists travel through -D with another separator
   string(REPLACE ";" "|" nprocs "${A_NPROCS}")
+  string(REPLACE ";" "|" san_nprocs "${A_SAN_NPROCS}")
   string(REPLACE ";" "|" labels "mpi;${A_LABELS}")
   string(REPLACE ";" "|" environment "${TPW_TEST_ENVIRONMENT}")
   add_custom_command(TARGET ${target} POST_BUILD
     BYPRODUCTS "${out}"
     COMMAND "${CMAKE_COMMAND}"
       -D "BIN=$<TARGET_FILE:${target}>" -D "NAME=${target}" -D "OUT=${out}"
-      -D "NPROCS=${nprocs}" -D "TIMEOUT=${A_TIMEOUT}" -D "LABELS=${labels}" -D "ENVIRONMENT=${environment}"
+      -D "NPROCS=${nprocs}" -D "SAN_NPROCS=${san_nprocs}" -D "LABELS=${labels}"
+      -D "TIMEOUT=${A_TIMEOUT}" -D "ENVIRONMENT=${environment}"
       -D "MPIEXEC=${MPIEXEC_EXECUTABLE}" -D "NPFLAG=${MPIEXEC_NUMPROC_FLAG}"
       -P "${_CRITERION_MPI_DIR}/CriterionMpiDiscover.cmake"
     VERBATIM)

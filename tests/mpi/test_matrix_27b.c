@@ -15,17 +15,19 @@ static void cut(const char *name, tpw_compute compute)
 {
     const workload w = {SHAPE, .prompts = 2, .lengths = {3, 21}, .max_tokens = 4};
     const cell cells[] = {{1, 64, compute, "auto", 64, 1, 256},
-                          {1, 7, compute, "auto", 64, 2, 256},
-                          {1, 1, compute, "auto", 64, 1, 256},
                           {2, 64, compute, "auto", 64, 2, 256},
-                          {4, 7, compute, "auto", 16, 2, 256}};
+                          {4, 7, compute, "auto", 16, 2, 256},
+                          {1, 7, compute, "auto", 64, 2, 256},
+                          {1, 1, compute, "auto", 64, 1, 256}};
+    /* The cuts of one rank take half of the time and do not depend on the compute type: bf16 has them here, test_matrix in f32. */
+    const int count = compute == TPW_COMPUTE_F32 ? 3 : 5;
     int compared;
 
     MT_SKIP_F32_ON_GPU(compute);
     cr_assert(mt_size == 4 || test_on_gpu());
-    compared = matrix_run(name, &w, cells, 5, MPI_COMM_WORLD);
+    compared = matrix_run(name, &w, cells, count, MPI_COMM_WORLD);
     if (mt_rank == 0)
-        cr_assert_eq(compared, 4 * 2 * (4 + SCOPES));
+        cr_assert_eq(compared, (count - 1) * 2 * (4 + SCOPES));
 }
 
 MPI_TEST(shapes_27b, bf16, .timeout = 400)
