@@ -175,6 +175,11 @@ static tpw_status traced_digest(const tpw_exec *exec, const tpw_digest_args *arg
     return inner_of(exec)->ops->digest(inner_of(exec), args, err);
 }
 
+static tpw_status traced_digest_list(const tpw_exec *exec, const tpw_digest_list_args *args, tpw_error *err)
+{
+    return inner_of(exec)->ops->digest_list(inner_of(exec), args, err);
+}
+
 static tpw_status traced_digest_rows(const tpw_exec *exec, const tpw_digest_rows_args *args, tpw_error *err)
 {
     return inner_of(exec)->ops->digest_rows(inner_of(exec), args, err);

@@ -274,6 +274,12 @@ typedef struct tpw_digest_args {
     uint64_t *sum;
 } tpw_digest_args;
 
+/* *jobs[i].sum += digest of jobs[i], all with one wait at the end. Jobs and sums are host memory; several jobs may share a sum. */
+typedef struct tpw_digest_list_args {
+    const tpw_digest_args *jobs;
+    int32_t count;
+} tpw_digest_list_args;
+
 /* sums[m] = sum over columns of tpw_digest_term(key, position of row m * cols + column, bits): one digest a row of the batch. */
 typedef struct tpw_digest_rows_args {
     const tpw_batch *batch;
@@ -382,7 +388,7 @@ typedef struct tpw_exec tpw_exec;
 /* clang-format off */
 #define TPW_OP_MAP(X)                                                                                  \
     X(embed) X(add_norm) X(gemm) X(conv) X(gates) X(l2norm) X(delta) X(delta_commit) X(gated_norm)     \
-    X(attn_prepare) X(attention) X(swiglu) X(gather) X(argmax) X(digest) X(digest_rows)                \
+    X(attn_prepare) X(attention) X(swiglu) X(gather) X(argmax) X(digest) X(digest_rows) X(digest_list)  \
     X(record) X(pick) X(accept)                                                                        \
     X(cast) X(sum) X(power) X(concat)
 /* clang-format on */

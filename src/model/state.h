@@ -6,6 +6,7 @@
 #define TPW_MODEL_STATE_H
 
 #include "graph/arena.h"
+#include "kernels/digest_list.h"
 #include "kernels/ops.h"
 #include "model/config.h"
 #include "model/partition.h"
@@ -54,19 +55,20 @@ void tpw_state_destroy(tpw_state *state); /* NULL allowed */
 tpw_status tpw_state_fill_slot(tpw_state *state, int32_t slot, int byte, tpw_error *err) TPW_MUST_CHECK;
 tpw_status tpw_state_fill_page(tpw_state *state, int32_t page, int byte, tpw_error *err) TPW_MUST_CHECK;
 
-/* This rank's share of the global digest of one scope for the sequence in `slot`/`pages` at committed position `pos`.
+/* List what makes this rank's share of the global digest of one scope for the sequence in `slot`/`pages` at committed position `pos`;
+ * *out is zeroed, and holds it once the list has run.
  * Only owners add. Indices are global and follow the documented shapes:
  *   conv.L       [C_conv, W-1], oldest first; positions before the start are zero
  *   recurrent.L  S [v heads, dk, dv] at floor16(pos), then k rows [16, k heads, dk], u rows [16, v heads, dv], decays
  *                [16, v heads] of the pos mod 16 rows since
  *   kv.L         K [positions, kv heads, D], then V at index + 2^40
  * The key is that of the scope's name, "conv.3" and so on; MTP: "mtp". Local. */
-tpw_status tpw_state_digest_conv(const tpw_state *state, int32_t layer, int32_t slot, int64_t pos, uint64_t *out,
-                                 tpw_error *err) TPW_MUST_CHECK;
-tpw_status tpw_state_digest_recurrent(const tpw_state *state, int32_t layer, int32_t slot, int64_t pos, uint64_t *out,
-                                      tpw_error *err) TPW_MUST_CHECK;
+tpw_status tpw_state_list_conv(const tpw_state *state, tpw_digest_list *list, int32_t layer, int32_t slot, int64_t pos,
+                               uint64_t *out, tpw_error *err) TPW_MUST_CHECK;
+tpw_status tpw_state_list_recurrent(const tpw_state *state, tpw_digest_list *list, int32_t layer, int32_t slot,
+                                    int64_t pos, uint64_t *out, tpw_error *err) TPW_MUST_CHECK;
 /* layer = config.layers names the MTP layer, whose scope is "mtp". */
-tpw_status tpw_state_digest_kv(const tpw_state *state, int32_t layer, const int32_t *pages, int64_t pos, uint64_t *out,
-                               tpw_error *err) TPW_MUST_CHECK;
+tpw_status tpw_state_list_kv(const tpw_state *state, tpw_digest_list *list, int32_t layer, const int32_t *pages,
+                             int64_t pos, uint64_t *out, tpw_error *err) TPW_MUST_CHECK;
 
 #endif

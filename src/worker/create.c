@@ -218,6 +218,7 @@ void tpw_worker_destroy(tpw_worker *worker)
     free(worker->buf.scopes_all);
     free(worker->buf.traced);
     tpw_carry_fini(&worker->carry);
+    tpw_digest_list_fini(&worker->digests);
     tpw_weight_sums_fini(&worker->weights);
     free(worker->weight_digests);
     free(worker->ranks);

@@ -116,19 +116,20 @@ static tpw_status run_rows(probe *p, int32_t first, int32_t count, outcome *o, t
 /* Digests of all state tensors at the end. */
 static tpw_status digest_state(const probe *p, outcome *o, tpw_error *err)
 {
-    const tpw_worker *w = p->worker;
+    tpw_worker *w = p->worker;
     const tpw_sequence *s = p->sequence;
+    tpw_digest_list *list = &w->digests;
     int64_t pos = s->pos + p->rows;
 
     for (int32_t i = 0; i < w->config.layers; i++) {
         if (w->config.kind[i] == TPW_LAYER_ATTENTION) {
-            TPW_TRY(tpw_state_digest_kv(w->state, i, s->pages, pos, &o->state[2 * i], err));
+            TPW_TRY(tpw_state_list_kv(w->state, list, i, s->pages, pos, &o->state[2 * i], err));
             continue;
         }
-        TPW_TRY(tpw_state_digest_conv(w->state, i, s->slot, pos, &o->state[2 * i], err));
-        TPW_TRY(tpw_state_digest_recurrent(w->state, i, s->slot, pos, &o->state[2 * i + 1], err));
+        TPW_TRY(tpw_state_list_conv(w->state, list, i, s->slot, pos, &o->state[2 * i], err));
+        TPW_TRY(tpw_state_list_recurrent(w->state, list, i, s->slot, pos, &o->state[2 * i + 1], err));
     }
-    return TPW_OK;
+    return tpw_digest_list_run(list, w->exec, err);
 }
 
 /* Both ways, the state put back after each. */

@@ -39,6 +39,7 @@ static void name_scopes(const tpw_config *c, bool mtp, tpw_scope_digest *out)
 static tpw_status local_sums(tpw_worker *w, const tpw_sequence *s, uint64_t *sums, tpw_error *err)
 {
     const tpw_config *c = &w->config;
+    tpw_digest_list *list = &w->digests;
     int32_t n = 0;
     int64_t tokens = s->pos < s->prompt ? s->prompt : s->pos + 1;
 
@@ -49,13 +50,15 @@ static tpw_status local_sums(tpw_worker *w, const tpw_sequence *s, uint64_t *sum
         sums[n++] = s->hidden[i];
     for (int32_t i = 0; i < c->layers; i++) {
         if (c->kind[i] == TPW_LAYER_ATTENTION) {
-            TPW_TRY(tpw_state_digest_kv(w->state, i, s->pages, s->pos, &sums[n++], err));
+            TPW_TRY(tpw_state_list_kv(w->state, list, i, s->pages, s->pos, &sums[n++], err));
         } else {
-            TPW_TRY(tpw_state_digest_conv(w->state, i, s->slot, s->pos, &sums[n++], err));
-            TPW_TRY(tpw_state_digest_recurrent(w->state, i, s->slot, s->pos, &sums[n++], err));
+            TPW_TRY(tpw_state_list_conv(w->state, list, i, s->slot, s->pos, &sums[n++], err));
+            TPW_TRY(tpw_state_list_recurrent(w->state, list, i, s->slot, s->pos, &sums[n++], err));
         }
     }
-    return tpw_worker_uses_mtp(w) ? tpw_state_digest_kv(w->state, c->layers, s->pages, s->pos, &sums[n], err) : TPW_OK;
+    if (tpw_worker_uses_mtp(w))
+        TPW_TRY(tpw_state_list_kv(w->state, list, c->layers, s->pages, s->pos, &sums[n], err));
+    return tpw_digest_list_run(list, w->exec, err);
 }
 
 int tpw_odd_ranks(const uint64_t *values, int size, size_t stride, char *text, size_t bytes)

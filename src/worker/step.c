@@ -162,6 +162,7 @@ static tpw_status settle(tpw_worker *w, int32_t planned, tpw_error *err)
         TPW_TRY(move_mark(w, i, group, err));
         group += tpw_groups_of(p);
     }
+    TPW_TRY(tpw_carry_flush(&w->carry, err));
     TPW_TRY(tpw_worker_trace(w, planned, err));
     for (int32_t i = 0; i < over; i++)
         TPW_TRY(tpw_worker_finish(w, b->over[i].sequence, b->over[i].why, err));

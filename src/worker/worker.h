@@ -88,6 +88,7 @@ struct tpw_worker {
     tpw_pass *pass;
     tpw_sequences sequences;
     tpw_carry carry;
+    tpw_digest_list digests; /* of scopes, while they are listed */
     tpw_ring ring;
     tpw_control control;   /* rank 0: what the next step will announce */
     unsigned char *record; /* body of the control record being applied */

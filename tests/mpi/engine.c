@@ -64,7 +64,6 @@ tpw_status engine_open(engine *e, const char *folder, tpw_dtype act, int32_t pos
     for (int32_t p = 0; p < pages; p++)
         e->pages[p] = p + 1;
     TPW_TRY(tpw_pass_create(e->model, e->state, test_on_gpu() ? e->gpu_comm : e->comm, &limits, &e->pass, err));
-    e->pass->records = e->comm;
     return TPW_OK;
 }
 

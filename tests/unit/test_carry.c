@@ -141,6 +141,7 @@ static void advance(world *w, tpw_sequence *s, int64_t pos)
             }
     }
     cr_assert_eq(tpw_carry_note(&w->carry, s, before, &err), TPW_OK, "%s", err.text);
+    cr_assert_eq(tpw_carry_flush(&w->carry, &err), TPW_OK, "%s", err.text);
     cr_assert_eq(tpw_carry_check(&w->carry, s, &err), TPW_OK, "position %d: %s", (int)pos, err.text);
 }
 

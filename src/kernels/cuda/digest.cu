@@ -1,5 +1,7 @@
-// The state digest of a block, added to a sum in device memory, and of every row of a step. Integer sums do not depend on
+// The state digest of a block, added to a sum in device memory, of many at once, and of every row of a step. Integer sums do not depend on
 // their order, so atomics are as good as a tree. SPDX-License-Identifier: Apache-2.0
+#include <stdlib.h>
+
 #include "kernels/cuda/rows.cuh"
 
 extern "C" {
@@ -10,6 +12,7 @@ namespace
 {
 
 enum { THREADS = 256, WAVES = 8 };
+enum { LIST_WIDTH = 64, LIST_MOST = 32768 }; // CTAs of one block of a list; blocks of one launch: 3 MB of scratch
 
 struct digest_params {
     tpw_windows x;
@@ -91,6 +94,43 @@ template <int SIZE> __global__ void __launch_bounds__(THREADS) digest(digest_par
         atomicAdd((unsigned long long *)p.sum, (unsigned long long)sum);
 }
 
+// One block of a list.
+struct digest_job {
+    tpw_windows x;
+    uint64_t key;
+    uint64_t index0;
+    uint64_t index_stride;
+    int64_t size; // of an element
+};
+
+template <int SIZE> __device__ uint64_t job_digest(const digest_job &j)
+{
+    const int64_t items = j.x.rows * j.x.per_row;
+    uint64_t sum = 0;
+    for (int64_t i = blockIdx.x * (int64_t)THREADS + threadIdx.x; i < items; i += (int64_t)gridDim.x * THREADS) {
+        const tpw_window w = tpw_window_at(j.x, i);
+        sum += window_digest<SIZE>(j.key + (j.index0 + (uint64_t)w.row * j.index_stride) * TPW_DIGEST_STEP, w);
+    }
+    return sum;
+}
+
+// CTAs (x, job): those that find nothing of a small block leave at once.
+__global__ void __launch_bounds__(THREADS) digest_list(const digest_job *jobs, uint64_t *sums)
+{
+    tpw_pdl_trigger();
+    tpw_pdl_wait();
+    const digest_job j = jobs[blockIdx.y];
+    if (blockIdx.x * (int64_t)THREADS >= j.x.rows * j.x.per_row)
+        return;
+    uint64_t sum = j.size == 8   ? job_digest<8>(j)
+                   : j.size == 4 ? job_digest<4>(j)
+                   : j.size == 2 ? job_digest<2>(j)
+                                 : job_digest<1>(j);
+    sum = block_sum(sum);
+    if (threadIdx.x == 0)
+        atomicAdd((unsigned long long *)&sums[blockIdx.y], (unsigned long long)sum);
+}
+
 struct digest_rows_params {
     tpw_windows x;
     const tpw_segment *segments;
@@ -163,6 +203,64 @@ extern "C" tpw_status tpw_cuda_digest(const tpw_exec *exec, const tpw_digest_arg
                            : size == 2 ? digest<2>
                                        : digest<1>,
                            grid, dim3(THREADS), 0, 1, p);
+}
+
+// What the kernel reads: zeroed sums, then the jobs. *most: windows of the largest.
+static tpw_status fill_jobs(const tpw_digest_args *from, int32_t count, uint64_t *sums, digest_job *jobs, int64_t *most,
+                            tpw_error *err)
+{
+    *most = 0;
+    for (int32_t i = 0; i < count; i++) {
+        const tpw_mat *x = &from[i].x;
+        const int64_t size = (int64_t)tpw_dtype_size(x->dtype);
+        int64_t rows = x->rows, cols = x->cols;
+        TPW_TRY(tpw_mat_check("cuda digest", "x", x, err));
+        if (x->stride == cols && from[i].index_stride == (uint64_t)cols)
+            cols *= rows, rows = 1;
+        jobs[i] = digest_job{tpw_windows_of(x->data, rows, cols, x->stride, size), from[i].key, from[i].index0,
+                             from[i].index_stride, size};
+        if (rows == 0 || cols == 0)
+            jobs[i].x.rows = 0;
+        sums[i] = 0;
+        *most = jobs[i].x.rows * jobs[i].x.per_row > *most ? jobs[i].x.rows * jobs[i].x.per_row : *most;
+    }
+    return TPW_OK;
+}
+
+static tpw_status run_jobs(const tpw_exec *exec, const tpw_digest_args *from, int32_t count, char *host, tpw_error *err)
+{
+    uint64_t *sums = (uint64_t *)host, *device = (uint64_t *)tpw_cuda_of(exec)->scratch;
+    digest_job *jobs = (digest_job *)(host + (size_t)count * sizeof *sums);
+    const size_t bytes = (size_t)count * (sizeof *sums + sizeof *jobs);
+    int64_t most;
+
+    TPW_TRY(fill_jobs(from, count, sums, jobs, &most, err));
+    TPW_TRY(exec->device->upload(exec, device, host, bytes, err));
+    const int64_t wide = (most + 2 * THREADS - 1) / (2 * THREADS); // two windows a thread, then strides
+    const dim3 grid((unsigned)(wide < 1                     ? 1
+                               : wide < (int64_t)LIST_WIDTH ? wide
+                                                            : (int64_t)LIST_WIDTH),
+                    (unsigned)count);
+    TPW_TRY(tpw_cuda_launch(exec, "digest_list", err, digest_list, grid, dim3(THREADS), 0, 1,
+                            (const digest_job *)(const void *)(device + count), device));
+    TPW_TRY(exec->device->download(exec, sums, device, (size_t)count * sizeof *sums, err));
+    for (int32_t i = 0; i < count; i++)
+        *from[i].sum += sums[i];
+    return TPW_OK;
+}
+
+extern "C" tpw_status tpw_cuda_digest_list(const tpw_exec *exec, const tpw_digest_list_args *args, tpw_error *err)
+{
+    const int32_t part = args->count < LIST_MOST ? args->count : LIST_MOST;
+    char *host = (char *)malloc((size_t)part * (sizeof(uint64_t) + sizeof(digest_job)) + 1);
+    tpw_status st = TPW_OK;
+
+    if (host == NULL)
+        return tpw_fail(err, TPW_ERR_MEMORY, "no memory for %d digests", (int)args->count);
+    for (int32_t i = 0; st == TPW_OK && i < args->count; i += part)
+        st = run_jobs(exec, args->jobs + i, args->count - i < part ? args->count - i : part, host, err);
+    free(host);
+    return st;
 }
 
 extern "C" tpw_status tpw_cuda_digest_rows(const tpw_exec *exec, const tpw_digest_rows_args *args, tpw_error *err)

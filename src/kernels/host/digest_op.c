@@ -1,4 +1,4 @@
-/* The state digest as ops of the host backend: of a block, and of every row of a step.
+/* The state digest as ops of the host backend: of a block, of many, and of every row of a step.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "base/digest.h"
 #include "kernels/host/host_ops.h"
@@ -10,6 +10,13 @@ tpw_status tpw_host_digest(const tpw_exec *exec, const tpw_digest_args *args, tp
     const tpw_mat *x = &args->x;
     *args->sum +=
         tpw_digest_block(args->key, x->data, x->dtype, x->rows, x->cols, x->stride, args->index0, args->index_stride);
+    return TPW_OK;
+}
+
+tpw_status tpw_host_digest_list(const tpw_exec *exec, const tpw_digest_list_args *args, tpw_error *err)
+{
+    for (int32_t i = 0; i < args->count; i++)
+        TPW_TRY(tpw_host_digest(exec, &args->jobs[i], err));
     return TPW_OK;
 }
 

@@ -20,6 +20,7 @@ tpw_status tpw_host_swiglu(const tpw_exec *exec, const tpw_swiglu_args *args, tp
 tpw_status tpw_host_gather(const tpw_exec *exec, const tpw_gather_args *args, tpw_error *err);
 tpw_status tpw_host_argmax(const tpw_exec *exec, const tpw_argmax_args *args, tpw_error *err);
 tpw_status tpw_host_digest(const tpw_exec *exec, const tpw_digest_args *args, tpw_error *err);
+tpw_status tpw_host_digest_list(const tpw_exec *exec, const tpw_digest_list_args *args, tpw_error *err);
 tpw_status tpw_host_digest_rows(const tpw_exec *exec, const tpw_digest_rows_args *args, tpw_error *err);
 tpw_status tpw_host_record(const tpw_exec *exec, const tpw_record_args *args, tpw_error *err);
 tpw_status tpw_host_pick(const tpw_exec *exec, const tpw_pick_args *args, tpw_error *err);
