@@ -321,6 +321,36 @@ MPI_TEST(worker_faults, a_malformed_control_record)
     tpw_worker_destroy(w);
 }
 
+/* Says of the first sequence that all of its rows stay, or none of its drafts where all should. */
+static tpw_status lying_accept(const tpw_exec *exec, const tpw_accept_args *args, tpw_error *err)
+{
+    const tpw_accept_entry *e = &args->entries[0];
+
+    TPW_TRY(real_ops->accept(exec, args, err));
+    args->taken[0] = args->taken[0] == e->rows + e->drafts ? e->rows : e->rows + e->drafts;
+    return TPW_OK;
+}
+
+/* The host decides again from what it is given, and does not go on where the device has decided otherwise. */
+MPI_TEST(worker_faults, a_device_that_accepts_otherwise)
+{
+    const tpw_options o = options_of(2);
+    output out = {.over = false};
+    tpw_worker *w = running(&o, &out);
+    static tpw_ops ops;
+
+    real_ops = w->exec->ops;
+    ops = *real_ops;
+    ops.accept = lying_accept;
+    if (mt_rank == last_rank()) {
+        w->exec->ops = &ops;
+        step_to_error(w, TPW_ERR_INTERNAL, "the device commits", 1);
+    } else {
+        step_to_error(w, TPW_ERR_PEER, "the device commits", MAX);
+    }
+    tpw_worker_destroy(w);
+}
+
 /* F2: one rank does not step. */
 MPI_TEST(worker_faults, a_rank_that_sleeps)
 {

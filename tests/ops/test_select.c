@@ -142,3 +142,48 @@ Test(digest, adds_up_over_shards)
     cr_assert_eq(sum, 0xF6AB218F526FAE78ull);
     tpw_host_destroy(exec);
 }
+
+/* Each row of a step by its absolute position: the sum over a sequence is that of the whole block. */
+Test(digest, rows_of_a_step)
+{
+    enum { COLS = 37, ROWS = 20 };
+    const tpw_dtype types[] = {TPW_F32, TPW_BF16, TPW_I64, TPW_E4M3};
+    const tpw_segment segments[] = {
+        {.row0 = 0, .rows = 7, .pos = 100}, {.row0 = 7, .rows = 1}, {.row0 = 8, .rows = 12, .pos = 3}};
+    const tpw_batch batch = {.rows = ROWS, .segment_count = 3, .segments = segments};
+    tpw_exec *exec = ops_exec(0);
+    for (int t = 0; t < 4; t++) {
+        ops_random r = {81};
+        tpw_mat x = ops_mat(types[t], ROWS, COLS, 3);
+        const size_t pitch = (COLS + 3) * tpw_dtype_size(types[t]);
+        uint64_t sums[ROWS + 1];
+        memset(sums, OPS_POISON, sizeof sums);
+        for (size_t i = 0; i < ROWS * pitch; i++)
+            ((unsigned char *)x.data)[i] = (unsigned char)ops_next(&r);
+        const tpw_digest_rows_args args = {&batch, x, 77, sums};
+        cr_assert_eq(exec->ops->digest_rows(exec, &args, NULL), TPW_OK);
+        cr_assert_eq(sums[ROWS], UINT64_MAX);
+        for (int i = 0; i < 3; i++) {
+            const tpw_segment *s = &segments[i];
+            uint64_t sum = 0;
+            for (int32_t m = s->row0; m < s->row0 + s->rows; m++)
+                sum += sums[m];
+            cr_assert_eq(sum, tpw_digest_block(77, (char *)x.data + (size_t)s->row0 * pitch, types[t], s->rows, COLS,
+                                               COLS + 3, (uint64_t)s->pos * COLS, COLS));
+        }
+        free(x.data);
+    }
+    tpw_host_destroy(exec);
+}
+
+/* To rows of one's own choice: the others stay. */
+Test(gather, to_chosen_rows)
+{
+    const int32_t rows[] = {2, 0, 1}, to[] = {4, 1, 3};
+    tpw_exec *exec = ops_exec(0);
+    int32_t x[3] = {10, 11, 12}, y[6] = {-1, -1, -1, -1, -1, -1};
+    const tpw_gather_args args = {{x, TPW_I32, 3, 1, 1}, rows, {y, TPW_I32, 3, 1, 1}, to, 6};
+    cr_assert_eq(exec->ops->gather(exec, &args, NULL), TPW_OK);
+    cr_assert(y[0] == -1 && y[1] == 10 && y[2] == -1 && y[3] == 11 && y[4] == 12 && y[5] == -1);
+    tpw_host_destroy(exec);
+}

@@ -124,6 +124,34 @@ Test(boot_local, raise_ends_waits)
     cr_assert(strstr(ranks[1].err.text, "lm_head"), "%s", ranks[1].err.text);
 }
 
+/* Who waits for something else looks now and then. */
+static tpw_status looker(local_rank *self)
+{
+    tpw_status st = TPW_OK;
+    if (self->rank == 1) {
+        sleep_ms(100);
+        self->boot->ops->raise(self->boot, TPW_ERR_DEVICE, "GPU 3 fell off the bus");
+        return self->boot->ops->look(self->boot, &self->err);
+    }
+    for (int i = 0; st == TPW_OK && i < 1000; i++) {
+        sleep_ms(5);
+        st = self->boot->ops->look(self->boot, &self->err);
+    }
+    return st;
+}
+
+Test(boot_local, look_hears_of_a_failure)
+{
+    local_rank ranks[LOCAL_RANKS_MAX];
+    run_local(3, 20000, looker, NULL, ranks);
+    for (int r = 0; r < 3; r += 2) {
+        cr_assert_eq(ranks[r].status, TPW_ERR_PEER, "rank %d: %s", r, tpw_status_name(ranks[r].status));
+        cr_assert(strstr(ranks[r].err.text, "rank 1 (hostB) failed") != NULL, "%s", ranks[r].err.text);
+        cr_assert_lt(ranks[r].seconds, 1.0);
+    }
+    cr_assert_eq(ranks[1].status, TPW_ERR_DEVICE, "the rank itself: %s", ranks[1].err.text);
+}
+
 static tpw_status different(local_rank *self)
 {
     uint64_t x[2] = {0, 0};
@@ -191,6 +219,7 @@ Test(boot_solo, all_calls)
     cr_assert_eq(boot->ops->broadcast(boot, &in, sizeof in, 1, &err), TPW_ERR_ARGUMENT);
     cr_assert_eq(boot->ops->barrier(boot, &err), TPW_OK);
     boot->ops->raise(boot, TPW_ERR_IO, "nobody hears it");
+    cr_assert_eq(boot->ops->look(boot, &err), TPW_OK);
     cr_assert_eq(tpw_agree_status(boot, TPW_OK, &err), TPW_OK);
     tpw_node node;
     cr_assert_eq(tpw_node_find(boot, &node, &err), TPW_OK);
