@@ -8,11 +8,7 @@
 
 #include "cli/exit.h"
 #include "cli/jsonl.h"
-
-#define COLUMNS  15
-#define CELL_MAX 136
-
-typedef char cells[COLUMNS][CELL_MAX];
+#include "cli/table.h"
 
 typedef struct doctoring {
     tpw_session session;
@@ -58,22 +54,23 @@ static void nccl_text(int32_t code, char out[32])
         snprintf(out, 32, "%d.%d.%d", (int)code / 10000, (int)code / 100 % 100, (int)code % 100);
 }
 
-static void set_cell(cells row, int column, const char *text)
+static void set_cell(tpw_table_row row, int column, const char *text)
 {
-    snprintf(row[column], CELL_MAX, "%s", text[0] != '\0' ? text : "-");
+    snprintf(row[column], TPW_TABLE_CELL, "%s", text[0] != '\0' ? text : "-");
     tpw_text_clean(row[column]);
 }
 
-static void set_number(cells row, int column, long long number)
+static void set_number(tpw_table_row row, int column, long long number)
 {
     if (number < 0)
-        snprintf(row[column], CELL_MAX, "-");
+        snprintf(row[column], TPW_TABLE_CELL, "-");
     else
-        snprintf(row[column], CELL_MAX, "%lld", number);
+        snprintf(row[column], TPW_TABLE_CELL, "%lld", number);
 }
 
-static void fill_row(const tpw_doctor_rank *r, cells row)
+static void fill_row(const void *ranks, int index, tpw_table_row row)
 {
+    const tpw_doctor_rank *r = (const tpw_doctor_rank *)ranks + index;
     set_number(row, 0, r->rank);
     set_cell(row, 1, r->host);
     set_number(row, 2, r->pid);
@@ -91,39 +88,14 @@ static void fill_row(const tpw_doctor_rank *r, cells row)
     set_cell(row, 14, r->seated ? r->gpu.uuid : "");
 }
 
-static void print_row(tpw_sink *sink, cells row, const int widths[COLUMNS])
-{
-    static const bool right[COLUMNS] = {[0] = true, [2] = true, [8] = true, [10] = true};
-    char line[COLUMNS * (CELL_MAX + 2) + 2];
-    size_t at = 0;
-    for (int c = 0; c < COLUMNS; c++)
-        at += (size_t)snprintf(line + at, sizeof line - at, right[c] ? "%s%*s" : "%s%-*s", c > 0 ? "  " : "", widths[c],
-                               row[c]);
-    while (at > 0 && line[at - 1] == ' ')
-        at--;
-    line[at++] = '\n';
-    tpw_sink_push(sink, line, at);
-}
-
 static void print_table(tpw_sink *sink, const tpw_doctor_rank *ranks, int size)
 {
-    static const cells titles = {"rank", "host",   "pid", "machine", "isa",   "cpus allowed", "cpus asked", "cpus have",
-                                 "NUMA", "memory", "GPU", "bus",     "place", "name",         "UUID"};
-    int widths[COLUMNS];
-    cells row;
-    for (int c = 0; c < COLUMNS; c++)
-        widths[c] = (int)strlen(titles[c]);
-    for (int r = 0; r < size; r++) {
-        fill_row(&ranks[r], row);
-        for (int c = 0; c < COLUMNS; c++)
-            widths[c] = (int)strlen(row[c]) > widths[c] ? (int)strlen(row[c]) : widths[c];
-    }
-    memcpy(row, titles, sizeof row);
-    print_row(sink, row, widths);
-    for (int r = 0; r < size; r++) {
-        fill_row(&ranks[r], row);
-        print_row(sink, row, widths);
-    }
+    static const tpw_table table = {.columns = 15,
+                                    .titles = {"rank", "host", "pid", "machine", "isa", "cpus allowed", "cpus asked",
+                                               "cpus have", "NUMA", "memory", "GPU", "bus", "place", "name", "UUID"},
+                                    .right = {[0] = true, [2] = true, [8] = true, [10] = true},
+                                    .fill = fill_row};
+    tpw_table_print(sink, &table, ranks, size);
 }
 
 /* One line of text that came from another machine. */

@@ -5,72 +5,41 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/table.h"
+
 #define MIB              (1024.0 * 1024.0)
-#define CELL_MAX         136
-#define COLUMNS          10
 #define PROMPT_SHOWN     240 /* bytes of a prompt that are repeated */
 #define PROMPT_IDS_SHOWN 16
 #define DIM              "\033[2m"
 #define PLAIN            "\033[0m"
 #define REPLACEMENT      "\xEF\xBF\xBD"
 
-typedef char cells[COLUMNS][CELL_MAX];
-
-static const char *const titles[COLUMNS] = {"rank",      "host", "pid",         "device",    "cpus asked",
-                                            "cpus have", "NUMA", "weights MiB", "state MiB", "KV MiB"};
-static const bool right[COLUMNS] = {true, false, true, false, false, false, true, true, true, true};
-
-static void fill_row(const tpw_rank_info *r, cells row)
+static void fill_row(const void *ranks, int index, tpw_table_row row)
 {
-    snprintf(row[0], CELL_MAX, "%d", r->rank);
-    snprintf(row[1], CELL_MAX, "%s", r->host);
-    snprintf(row[2], CELL_MAX, "%lld", (long long)r->pid);
-    snprintf(row[3], CELL_MAX, "%s", r->device);
-    snprintf(row[4], CELL_MAX, "%s", r->cpus_requested[0] != '\0' ? r->cpus_requested : "-");
-    snprintf(row[5], CELL_MAX, "%s", r->cpus_obtained[0] != '\0' ? r->cpus_obtained : "-");
+    const tpw_rank_info *r = (const tpw_rank_info *)ranks + index;
+    snprintf(row[0], TPW_TABLE_CELL, "%d", r->rank);
+    snprintf(row[1], TPW_TABLE_CELL, "%s", r->host);
+    snprintf(row[2], TPW_TABLE_CELL, "%lld", (long long)r->pid);
+    snprintf(row[3], TPW_TABLE_CELL, "%s", r->device);
+    snprintf(row[4], TPW_TABLE_CELL, "%s", r->cpus_requested[0] != '\0' ? r->cpus_requested : "-");
+    snprintf(row[5], TPW_TABLE_CELL, "%s", r->cpus_obtained[0] != '\0' ? r->cpus_obtained : "-");
     if (r->numa_node >= 0)
-        snprintf(row[6], CELL_MAX, "%d", r->numa_node);
+        snprintf(row[6], TPW_TABLE_CELL, "%d", r->numa_node);
     else
-        snprintf(row[6], CELL_MAX, "-");
-    snprintf(row[7], CELL_MAX, "%.1f", (double)r->weight_bytes / MIB);
-    snprintf(row[8], CELL_MAX, "%.1f", (double)r->state_bytes / MIB);
-    snprintf(row[9], CELL_MAX, "%.1f", (double)r->kv_bytes / MIB);
-}
-
-static void print_row(tpw_sink *sink, cells row, const int widths[COLUMNS])
-{
-    char line[COLUMNS * (CELL_MAX + 2) + 2];
-    size_t at = 0;
-    for (int c = 0; c < COLUMNS; c++)
-        at += (size_t)snprintf(line + at, sizeof line - at, right[c] ? "%s%*s" : "%s%-*s", c > 0 ? "  " : "", widths[c],
-                               row[c]);
-    while (at > 0 && line[at - 1] == ' ')
-        at--;
-    line[at++] = '\n';
-    tpw_sink_push(sink, line, at);
+        snprintf(row[6], TPW_TABLE_CELL, "-");
+    snprintf(row[7], TPW_TABLE_CELL, "%.1f", (double)r->weight_bytes / MIB);
+    snprintf(row[8], TPW_TABLE_CELL, "%.1f", (double)r->state_bytes / MIB);
+    snprintf(row[9], TPW_TABLE_CELL, "%.1f", (double)r->kv_bytes / MIB);
 }
 
 void tpw_output_ranks(tpw_sink *sink, const tpw_rank_info *ranks, int size)
 {
-    int widths[COLUMNS] = {0};
-    cells row;
-    for (int r = -1; r < size; r++) {
-        if (r >= 0)
-            fill_row(&ranks[r], row);
-        for (int c = 0; c < COLUMNS; c++) {
-            if (r < 0)
-                snprintf(row[c], CELL_MAX, "%s", titles[c]);
-            int width = (int)strlen(row[c]);
-            widths[c] = width > widths[c] ? width : widths[c];
-        }
-    }
-    for (int c = 0; c < COLUMNS; c++)
-        snprintf(row[c], CELL_MAX, "%s", titles[c]);
-    print_row(sink, row, widths);
-    for (int r = 0; r < size; r++) {
-        fill_row(&ranks[r], row);
-        print_row(sink, row, widths);
-    }
+    static const tpw_table table = {.columns = 10,
+                                    .titles = {"rank", "host", "pid", "device", "cpus asked", "cpus have", "NUMA",
+                                               "weights MiB", "state MiB", "KV MiB"},
+                                    .right = {[0] = true, [2] = true, [6] = true, [7] = true, [8] = true, [9] = true},
+                                    .fill = fill_row};
+    tpw_table_print(sink, &table, ranks, size);
 }
 
 void tpw_output_model(tpw_sink *sink, const tpw_model_info *m)
