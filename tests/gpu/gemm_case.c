@@ -2,10 +2,10 @@
 #include "gemm_case.h"
 
 /* Fills n bytes or 16-bit words fast: eight bytes a draw. */
-static void fill_weight(gemm_weight *w, size_t n, gpu_random *r)
+static void fill_weight(gemm_weight *w, size_t n, ops_random *r)
 {
     for (size_t i = 0; i < n; i += 4) {
-        uint64_t bits = gpu_next(r);
+        uint64_t bits = ops_next(r);
         for (size_t j = 0; j < 4 && i + j < n; j++, bits >>= 16) {
             if (w->dtype == TPW_E4M3) {
                 uint8_t code = (uint8_t)bits;
@@ -18,7 +18,7 @@ static void fill_weight(gemm_weight *w, size_t n, gpu_random *r)
     }
 }
 
-gemm_weight gemm_weight_make(tpw_dtype dtype, tpw_gemm_kind kind, int32_t rows, int32_t cols, gpu_random *r)
+gemm_weight gemm_weight_make(tpw_dtype dtype, tpw_gemm_kind kind, int32_t rows, int32_t cols, ops_random *r)
 {
     gemm_weight w = {dtype, kind, rows, cols, NULL, NULL, NULL, (cols + 127) / 128};
     size_t n = (size_t)rows * (size_t)cols, block_rows = ((size_t)rows + 127) / 128;
@@ -27,7 +27,7 @@ gemm_weight gemm_weight_make(tpw_dtype dtype, tpw_gemm_kind kind, int32_t rows, 
     w.scale = gpu_host_alloc(block_rows * (size_t)w.blocks * sizeof(float));
     w.scale_row = gpu_host_alloc((size_t)rows * sizeof(int32_t));
     for (size_t i = 0; i < block_rows * (size_t)w.blocks; i++)
-        w.scale[i] = 0.0005f + 0.00025f * gpu_uniform(r);
+        w.scale[i] = 0.0005f + 0.00025f * ops_uniform(r);
     for (int32_t i = 0; i < rows; i++)
         w.scale_row[i] = i / 128;
     return w;
@@ -92,11 +92,11 @@ void gemm_part_free(const tpw_exec *exec, gemm_part *part)
     gpu_free(exec, (void *)part->device.scale_row);
 }
 
-uint16_t *gemm_x_make(int32_t rows, int32_t cols, gpu_random *r)
+uint16_t *gemm_x_make(int32_t rows, int32_t cols, ops_random *r)
 {
     size_t n = (size_t)rows * (size_t)cols;
     uint16_t *x = gpu_host_alloc(n * sizeof *x);
     for (size_t i = 0; i < n; i++)
-        x[i] = tpw_bf16_from_f32(2.0f * gpu_uniform(r));
+        x[i] = tpw_bf16_from_f32(2.0f * ops_uniform(r));
     return x;
 }

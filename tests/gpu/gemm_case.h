@@ -24,7 +24,7 @@ typedef struct gemm_part {
     void *packed;
 } gemm_part;
 
-gemm_weight gemm_weight_make(tpw_dtype dtype, tpw_gemm_kind kind, int32_t rows, int32_t cols, gpu_random *r);
+gemm_weight gemm_weight_make(tpw_dtype dtype, tpw_gemm_kind kind, int32_t rows, int32_t cols, ops_random *r);
 void gemm_weight_free(gemm_weight *w);
 
 /* The columns of rank `rank` of `size`; all rows. */
@@ -32,6 +32,6 @@ gemm_part gemm_part_make(const tpw_exec *exec, const gemm_weight *w, int rank, i
 void gemm_part_free(const tpw_exec *exec, gemm_part *part);
 
 /* [rows, cols] BF16 of moderate size, host memory. */
-uint16_t *gemm_x_make(int32_t rows, int32_t cols, gpu_random *r);
+uint16_t *gemm_x_make(int32_t rows, int32_t cols, ops_random *r);
 
 #endif

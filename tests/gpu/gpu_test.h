@@ -1,4 +1,4 @@
-/* Helpers of the GPU tests: the exec or an agreed skip, blocks on the device, fixed random numbers.
+/* Helpers of the GPU tests: the exec or an agreed skip, blocks on the device.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef TPW_TESTS_GPU_TEST_H
 #define TPW_TESTS_GPU_TEST_H
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../ops/ops_random.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/host/host.h"
 
@@ -78,24 +79,6 @@ static inline void *gpu_host_alloc(size_t bytes)
     if (p == NULL)
         abort();
     return p;
-}
-
-typedef struct gpu_random {
-    uint64_t state;
-} gpu_random;
-
-static inline uint64_t gpu_next(gpu_random *r)
-{
-    uint64_t z = r->state += 0x9E3779B97F4A7C15ull;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ull;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBull;
-    return z ^ z >> 31;
-}
-
-/* Uniform in [-1, 1). */
-static inline float gpu_uniform(gpu_random *r)
-{
-    return (float)((int32_t)(gpu_next(r) >> 40) - (1 << 23)) * 0x1p-23f;
 }
 
 /* The digest of a device block of F32 or BF16 rows, by the CUDA op. `sum` is a device word. */

@@ -60,9 +60,9 @@ static void side_close(side *s)
 /* Element i of rank r in data set `seed`: many magnitudes, so that sums round. */
 static float value(uint64_t seed, int r, size_t i)
 {
-    gpu_random g = {seed * 1000003 + (uint64_t)r * 7919 + i * 31};
-    float v = gpu_uniform(&g);
-    return ldexpf(v, (int)(gpu_next(&g) % 12) - 6);
+    ops_random g = {seed * 1000003 + (uint64_t)r * 7919 + i * 31};
+    float v = ops_uniform(&g);
+    return ldexpf(v, (int)(ops_next(&g) % 12) - 6);
 }
 
 /* The tree over all ranks, on the host. */
@@ -145,11 +145,11 @@ static void fused(side *s, int32_t m, int32_t cols, int32_t parts, uint64_t seed
     const size_t n = (size_t)m * (size_t)cols;
     float *sum = gpu_host_alloc(n * (size_t)parts * sizeof *sum),
           *weight = gpu_host_alloc((size_t)cols * sizeof *weight);
-    gpu_random r = {seed};
+    ops_random r = {seed};
     for (size_t i = 0; i < n; i++)
-        h[i] = tpw_bf16_from_f32(4.0f * gpu_uniform(&r));
+        h[i] = tpw_bf16_from_f32(4.0f * ops_uniform(&r));
     for (int32_t i = 0; i < cols; i++)
-        weight[i] = gpu_uniform(&r);
+        weight[i] = ops_uniform(&r);
     for (size_t i = 0; i < n * (size_t)parts; i++)
         sum[i] = value(seed, mt_rank, i);
     void *dh = gpu_upload(s->exec, h, n * 2), *dy = gpu_alloc(s->exec, n * 2),
@@ -180,11 +180,11 @@ static void fused_expected(int32_t m, int32_t cols, int32_t parts, uint64_t seed
     tpw_exec *host = gpu_host_exec();
     float *sum = gpu_host_alloc(n * (size_t)parts * (size_t)mt_size * sizeof *sum),
           *weight = gpu_host_alloc((size_t)cols * sizeof *weight);
-    gpu_random r = {seed};
+    ops_random r = {seed};
     for (size_t i = 0; i < n; i++)
-        h[i] = tpw_bf16_from_f32(4.0f * gpu_uniform(&r));
+        h[i] = tpw_bf16_from_f32(4.0f * ops_uniform(&r));
     for (int32_t i = 0; i < cols; i++)
-        weight[i] = gpu_uniform(&r);
+        weight[i] = ops_uniform(&r);
     for (int rank = 0; rank < mt_size; rank++)
         for (size_t i = 0; i < n * (size_t)parts; i++)
             sum[(size_t)rank * n * (size_t)parts + i] = value(seed, rank, i);

@@ -147,7 +147,7 @@ static void check_rows(const tpw_exec *exec, const tpw_exec *portable, const gem
 
 /* One shape: against double precision, and by bits. */
 static void check_shape(const tpw_exec *exec, const tpw_exec *portable, const shape *s, int32_t rows_max,
-                        bool all_counts, gpu_random *r)
+                        bool all_counts, ops_random *r)
 {
     gemm_weight w = gemm_weight_make(s->dtype, s->kind, s->rows, s->cols, r);
     gemm_part part = gemm_part_make(exec, &w, 0, 1);
@@ -173,7 +173,7 @@ static void check_shape(const tpw_exec *exec, const tpw_exec *portable, const sh
 static void check_model(const char *name, int32_t size, int32_t rows_max, bool all_counts)
 {
     tpw_exec *exec = gpu_exec(), *portable = gpu_exec_with((tpw_cuda_options){.portable = true});
-    gpu_random r = {11};
+    ops_random r = {11};
     tpw_config config;
     shape shapes[16];
     GPU_OK(tpw_config_dummy(name, 0, 0, &config, err));
@@ -209,7 +209,7 @@ Test(gpu_gemm, shapes_08b)
 Test(gpu_gemm, odd_shapes)
 {
     tpw_exec *exec = gpu_exec(), *portable = gpu_exec_with((tpw_cuda_options){.portable = true});
-    gpu_random r = {12};
+    ops_random r = {12};
     for (size_t i = 0; i < sizeof odd_shapes / sizeof *odd_shapes; i++)
         check_shape(exec, portable, &odd_shapes[i], 257, true, &r);
     tpw_cuda_destroy(portable);
@@ -224,7 +224,7 @@ Test(gpu_gemm, ranks_fold_to_one)
         {"down 9b", TPW_E4M3, TPW_GEMM_ROW, 4096, 12288}, {"mtp.down", TPW_BF16, TPW_GEMM_ROW, 1024, 3584},
         {"pocket", TPW_E4M3, TPW_GEMM_ROW, 256, 768},     {"short", TPW_E4M3, TPW_GEMM_ROW, 80, 96}};
     tpw_exec *exec = gpu_exec();
-    gpu_random r = {13};
+    ops_random r = {13};
     size_t compared = 0;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const shape *s = &shapes[i];
@@ -283,7 +283,7 @@ Test(gpu_gemm, ranks_fold_to_one)
 Test(gpu_gemm, rounding_and_blocks)
 {
     tpw_exec *exec = gpu_exec();
-    gpu_random r = {14};
+    ops_random r = {14};
     gemm_weight w = gemm_weight_make(TPW_E4M3, TPW_GEMM_ROW, 5120, 6144, &r);
     gemm_part part = gemm_part_make(exec, &w, 0, 1);
     const int32_t m = 700; /* slices of 700 rows need 115 MB: more than the scratch of a new exec */
@@ -323,7 +323,7 @@ Test(gpu_gemm, self_test)
         cr_assert(tpw_cuda_uses_wgmma(exec));
     }
     cr_assert(!tpw_cuda_uses_wgmma(other));
-    gpu_random r = {16};
+    ops_random r = {16};
     gemm_weight w = gemm_weight_make(TPW_E4M3, TPW_GEMM_COLUMN, 1000, 5120, &r);
     gemm_part part = gemm_part_make(exec, &w, 0, 1);
     const int32_t m = 300;
@@ -353,7 +353,7 @@ Test(gpu_gemm, self_test)
 Test(gpu_gemm, refusals)
 {
     tpw_exec *exec = gpu_exec();
-    gpu_random r = {15};
+    ops_random r = {15};
     tpw_error err = {0};
     gemm_weight w = gemm_weight_make(TPW_E4M3, TPW_GEMM_ROW, 32, 256, &r);
     gemm_part part = gemm_part_make(exec, &w, 0, 1);

@@ -142,9 +142,9 @@ Test(gpu_pool, graph_keeps_its_blocks)
             back[BATCH * 2 * PART];
         static uint16_t half[BATCH * WIDTH];
         const job reference = {x, half, sums, roots, joined, wide};
-        gpu_random r = {40 + (uint64_t)i};
+        ops_random r = {40 + (uint64_t)i};
         for (int k = 0; k < BATCH * WIDTH; k++)
-            x[k] = scales[i] * (1.5f + gpu_uniform(&r)); /* a negative sum has no root: NaN on both sides */
+            x[k] = scales[i] * (1.5f + ops_uniform(&r)); /* a negative sum has no root: NaN on both sides */
         GPU_OK(exec->device->upload(exec, j.x, x, sizeof x, err));
         cr_assert_eq(cudaGraphLaunch(replay, cuda->stream), cudaSuccess);
         GPU_OK(tpw_cuda_sync(exec, err));
