@@ -112,12 +112,8 @@ static tpw_status create_io(tpw_pass *p, tpw_error *err)
     void *memory = NULL;
 
     TPW_TRY(tpw_step_io_bytes(&p->io_limits, &bytes, err));
-    if (device->alloc_host != NULL)
-        TPW_TRY(device->alloc_host(p->exec, bytes, &memory, err));
-    else
-        memory = calloc(bytes, 1);
-    if (memory == NULL)
-        return tpw_fail(err, TPW_ERR_MEMORY, "no memory for what a step of %d rows sends and fetches", l->rows_max);
+    TPW_TRY(tpw_pool_alloc(p->model->pool, TPW_PLACE_HOST, bytes, &memory, err));
+    memset(memory, 0, bytes);
     p->io.memory = (tpw_arena){.base = memory, .bytes = bytes};
     tpw_step_io_carve(&p->io_limits, &p->io.memory, &p->io.host);
     TPW_TRY(tpw_arena_check(&p->io.memory, "what a step sends and fetches", err));
@@ -159,7 +155,7 @@ tpw_status tpw_pass_create(tpw_model *model, tpw_state *state, tpw_comm *comm, c
     p->limits = *limits;
     p->io_limits = io_limits_of(&model->config, &model->part, limits);
     TPW_TRY_GOTO(st, create_keys(p, err), fail);
-    TPW_TRY_GOTO(st, tpw_arena_init(&p->arena, p->exec, bytes, err), fail);
+    TPW_TRY_GOTO(st, tpw_pool_arena_init(model->pool, bytes, &p->arena, err), fail);
     carve(&model->config, &model->part, limits, &p->arena, &p->ws, &p->io.device);
     TPW_TRY_GOTO(st, tpw_arena_check(&p->arena, "workspace", err), fail);
     TPW_TRY_GOTO(st, create_io(p, err), fail);
@@ -174,11 +170,8 @@ void tpw_pass_destroy(tpw_pass *pass)
 {
     if (pass == NULL)
         return;
-    tpw_arena_fini(&pass->arena, pass->exec);
-    if (pass->io.memory.base != NULL && pass->exec->device->free_host != NULL)
-        pass->exec->device->free_host(pass->exec, pass->io.memory.base);
-    else
-        free(pass->io.memory.base);
+    (void)!tpw_pool_arena_fini(pass->model->pool, &pass->arena, NULL);
+    (void)!tpw_pool_free(pass->model->pool, pass->io.memory.base, NULL);
     free(pass->hidden_keys);
     free(pass);
 }

@@ -103,7 +103,7 @@ tpw_status tpw_state_plan(const tpw_config *config, const tpw_partition *part, c
 }
 
 tpw_status tpw_state_create(const tpw_config *config, const tpw_partition *part, const tpw_state_limits *limits,
-                            const tpw_exec *exec, tpw_state **out, tpw_error *err)
+                            const tpw_exec *exec, tpw_pool *pool, tpw_state **out, tpw_error *err)
 {
     tpw_state_bytes bytes, again = {0};
     tpw_state *s;
@@ -114,6 +114,7 @@ tpw_status tpw_state_create(const tpw_config *config, const tpw_partition *part,
     if (s == NULL)
         return tpw_fail(err, TPW_ERR_MEMORY, "no memory for the state's table");
     s->exec = exec;
+    s->pool = pool;
     s->config = config;
     s->part = part;
     s->limits = *limits;
@@ -122,7 +123,7 @@ tpw_status tpw_state_create(const tpw_config *config, const tpw_partition *part,
         free(s);
         return tpw_fail(err, TPW_ERR_MEMORY, "no memory for the state of %d layers", config->layers);
     }
-    TPW_TRY_GOTO(st, tpw_arena_init(&s->arena, exec, bytes.total, err), fail);
+    TPW_TRY_GOTO(st, tpw_pool_arena_init(pool, bytes.total, &s->arena, err), fail);
     carve(config, part, limits, &s->arena, s->layers, &s->mtp, &s->mtp_hidden, &again);
     TPW_TRY_GOTO(st, tpw_arena_check(&s->arena, "sequence state", err), fail);
     *out = s;
@@ -136,7 +137,7 @@ void tpw_state_destroy(tpw_state *state)
 {
     if (state == NULL)
         return;
-    tpw_arena_fini(&state->arena, state->exec);
+    (void)!tpw_pool_arena_fini(state->pool, &state->arena, NULL);
     free(state->layers);
     free(state);
 }

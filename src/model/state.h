@@ -5,7 +5,7 @@
 #ifndef TPW_MODEL_STATE_H
 #define TPW_MODEL_STATE_H
 
-#include "graph/arena.h"
+#include "graph/pool.h"
 #include "kernels/digest_list.h"
 #include "kernels/ops.h"
 #include "model/config.h"
@@ -27,6 +27,7 @@ typedef struct tpw_state_limits {
 
 typedef struct tpw_state {
     const tpw_exec *exec;
+    tpw_pool *pool;            /* of exec; owns the arena */
     const tpw_config *config;  /* borrowed */
     const tpw_partition *part; /* borrowed */
     tpw_state_limits limits;
@@ -46,9 +47,9 @@ typedef struct tpw_state_bytes {
 tpw_status tpw_state_plan(const tpw_config *config, const tpw_partition *part, const tpw_state_limits *limits,
                           tpw_state_bytes *out, tpw_error *err) TPW_MUST_CHECK;
 
-/* Local. config and part must outlive the state. */
+/* Local. config, part, exec and its pool must outlive the state. */
 tpw_status tpw_state_create(const tpw_config *config, const tpw_partition *part, const tpw_state_limits *limits,
-                            const tpw_exec *exec, tpw_state **out, tpw_error *err) TPW_MUST_CHECK;
+                            const tpw_exec *exec, tpw_pool *pool, tpw_state **out, tpw_error *err) TPW_MUST_CHECK;
 void tpw_state_destroy(tpw_state *state); /* NULL allowed */
 
 /* Fills a slot of every layer, or a page of every layer, with one byte: tests poison what is free with 0xFF (NaN). */

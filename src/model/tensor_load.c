@@ -12,12 +12,14 @@
 #define BLOCK         128
 
 tpw_status tpw_loader_init(tpw_loader *out, const tpw_config *config, const tpw_partition *part,
-                           tpw_checkpoint *checkpoint, const tpw_exec *exec, tpw_arena *arena, tpw_error *err)
+                           tpw_checkpoint *checkpoint, const tpw_exec *exec, tpw_pool *pool, tpw_arena *arena,
+                           tpw_error *err)
 {
     *out = (tpw_loader){.config = config,
                         .part = part,
                         .checkpoint = checkpoint,
                         .exec = exec,
+                        .pool = pool,
                         .layout = exec->device,
                         .arena = arena,
                         .staging_bytes = STAGING_BYTES,
@@ -32,9 +34,8 @@ void tpw_loader_fini(tpw_loader *loader)
 {
     free(loader->staging);
     loader->staging = NULL;
-    if (loader->plain != NULL)
-        loader->exec->device->free(loader->exec, loader->plain);
-    loader->plain = NULL;
+    if (loader->pool != NULL)
+        (void)!tpw_pool_arena_fini(loader->pool, &loader->plain, NULL);
 }
 
 /* Finds prefix + name and checks its shape. */
@@ -295,17 +296,11 @@ static size_t layout_bytes(const tpw_loader *l, const tpw_weight *w, tpw_gemm_ki
 /* Device memory for one matrix in plain rows. Matrices differ in size, so it grows while loading, and not after. */
 static tpw_status take_plain(tpw_loader *l, size_t bytes, void **out)
 {
-    const tpw_device *device = l->exec->device;
-
-    if (bytes > l->plain_bytes) {
-        if (l->plain != NULL)
-            device->free(l->exec, l->plain);
-        l->plain = NULL;
-        l->plain_bytes = 0;
-        TPW_TRY(device->alloc(l->exec, bytes, &l->plain, l->err));
-        l->plain_bytes = bytes;
+    if (bytes > l->plain.bytes) {
+        TPW_TRY(tpw_pool_arena_fini(l->pool, &l->plain, l->err));
+        TPW_TRY(tpw_pool_arena_init(l->pool, bytes, &l->plain, l->err));
     }
-    *out = l->plain;
+    *out = l->plain.base;
     return TPW_OK;
 }
 

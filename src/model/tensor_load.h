@@ -3,7 +3,7 @@
 #ifndef TPW_MODEL_TENSOR_LOAD_H
 #define TPW_MODEL_TENSOR_LOAD_H
 
-#include "graph/arena.h"
+#include "graph/pool.h"
 #include "model/checkpoint.h"
 #include "model/partition.h"
 #include "model/weight_digest.h"
@@ -15,12 +15,12 @@ typedef struct tpw_loader {
     const tpw_partition *part;
     tpw_checkpoint *checkpoint;
     const tpw_exec *exec;
+    tpw_pool *pool;           /* NULL while the arena measures */
     const tpw_device *layout; /* whose layout matrices get (tpw_device.pack); NULL: plain rows */
     tpw_arena *arena;
     void *staging; /* host */
     size_t staging_bytes;
-    void *plain; /* device: one matrix in plain rows, on its way to its layout; grown to the largest */
-    size_t plain_bytes;
+    tpw_arena plain;       /* one matrix in plain rows, on its way to its layout; grown to the largest */
     tpw_weight_sums *sums; /* of this checkpoint; NULL: none are wanted */
     tpw_load_progress *progress;
     void *progress_data;
@@ -28,7 +28,7 @@ typedef struct tpw_loader {
 } tpw_loader;
 
 tpw_status tpw_loader_init(tpw_loader *out, const tpw_config *config, const tpw_partition *part,
-                           tpw_checkpoint *checkpoint, const tpw_exec *exec, tpw_arena *arena,
+                           tpw_checkpoint *checkpoint, const tpw_exec *exec, tpw_pool *pool, tpw_arena *arena,
                            tpw_error *err) TPW_MUST_CHECK;
 void tpw_loader_fini(tpw_loader *loader);
 

@@ -175,15 +175,15 @@ tpw_status tpw_model_bytes(const tpw_config *config, const tpw_partition *part, 
 }
 
 tpw_status tpw_model_load(const tpw_config *config, const tpw_partition *part, tpw_checkpoint *checkpoint,
-                          const tpw_exec *exec, const float *rope, int32_t rope_positions, tpw_load_progress *progress,
-                          void *progress_data, tpw_model **out, tpw_error *err)
+                          const tpw_exec *exec, tpw_pool *pool, const float *rope, int32_t rope_positions,
+                          tpw_load_progress *progress, void *progress_data, tpw_model **out, tpw_error *err)
 {
-    return tpw_model_load_summed(config, part, checkpoint, exec, rope, rope_positions, progress, progress_data, NULL,
-                                 out, err);
+    return tpw_model_load_summed(config, part, checkpoint, exec, pool, rope, rope_positions, progress, progress_data,
+                                 NULL, out, err);
 }
 
 tpw_status tpw_model_load_summed(const tpw_config *config, const tpw_partition *part, tpw_checkpoint *checkpoint,
-                                 const tpw_exec *exec, const float *rope, int32_t rope_positions,
+                                 const tpw_exec *exec, tpw_pool *pool, const float *rope, int32_t rope_positions,
                                  tpw_load_progress *progress, void *progress_data, tpw_weight_sums *sums,
                                  tpw_model **out, tpw_error *err)
 {
@@ -197,8 +197,9 @@ tpw_status tpw_model_load_summed(const tpw_config *config, const tpw_partition *
     if (m == NULL)
         return tpw_fail(err, TPW_ERR_MEMORY, "no memory for the table of %d layers", config->layers);
     m->exec = exec;
-    TPW_TRY_GOTO(st, tpw_arena_init(&m->arena, exec, bytes, err), fail);
-    TPW_TRY_GOTO(st, tpw_loader_init(&l, config, part, checkpoint, exec, &m->arena, err), fail);
+    m->pool = pool;
+    TPW_TRY_GOTO(st, tpw_pool_arena_init(pool, bytes, &m->arena, err), fail);
+    TPW_TRY_GOTO(st, tpw_loader_init(&l, config, part, checkpoint, exec, pool, &m->arena, err), fail);
     l.sums = sums;
     l.progress = progress;
     l.progress_data = progress_data;
@@ -221,8 +222,8 @@ void tpw_model_destroy(tpw_model *model)
 {
     if (model == NULL)
         return;
-    if (model->exec != NULL)
-        tpw_arena_fini(&model->arena, model->exec);
+    if (model->pool != NULL)
+        (void)!tpw_pool_arena_fini(model->pool, &model->arena, NULL);
     free(model->layers);
     free(model);
 }

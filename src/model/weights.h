@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-#include "graph/arena.h"
+#include "graph/pool.h"
 #include "kernels/ops.h"
 #include "model/checkpoint.h"
 #include "model/config.h"
@@ -54,6 +54,7 @@ typedef struct tpw_model {
     tpw_config config;
     tpw_partition part;
     const tpw_exec *exec;
+    tpw_pool *pool; /* of exec; owns the arena */
     tpw_arena arena;
     tpw_mat embed;             /* [vocab_local, H] */
     float *final_norm;         /* [H] */
@@ -74,14 +75,15 @@ tpw_status tpw_model_bytes(const tpw_config *config, const tpw_partition *part, 
                            const tpw_device *layout, int32_t rope_positions, size_t *bytes,
                            tpw_error *err) TPW_MUST_CHECK;
 
-/* Reads the shard of `part`. `rope` is the host table (tpw_rope_fill) that is copied to the device. Local; errors name
+/* Reads the shard of `part` into memory of `pool`, which is that of exec and outlives the model. `rope` is the host table (tpw_rope_fill) that is copied to the device. Local; errors name
  * the tensor (expected and found shape or dtype). On success *out is the caller's, to be given to tpw_model_destroy. */
 tpw_status tpw_model_load(const tpw_config *config, const tpw_partition *part, tpw_checkpoint *checkpoint,
-                          const tpw_exec *exec, const float *rope, int32_t rope_positions, tpw_load_progress *progress,
-                          void *progress_data, tpw_model **out, tpw_error *err) TPW_MUST_CHECK;
+                          const tpw_exec *exec, tpw_pool *pool, const float *rope, int32_t rope_positions,
+                          tpw_load_progress *progress, void *progress_data, tpw_model **out,
+                          tpw_error *err) TPW_MUST_CHECK;
 /* The same, summing in `sums` (of this checkpoint; NULL: nothing) what is read. */
 tpw_status tpw_model_load_summed(const tpw_config *config, const tpw_partition *part, tpw_checkpoint *checkpoint,
-                                 const tpw_exec *exec, const float *rope, int32_t rope_positions,
+                                 const tpw_exec *exec, tpw_pool *pool, const float *rope, int32_t rope_positions,
                                  tpw_load_progress *progress, void *progress_data, tpw_weight_sums *sums,
                                  tpw_model **out, tpw_error *err) TPW_MUST_CHECK;
 void tpw_model_destroy(tpw_model *model); /* NULL allowed */

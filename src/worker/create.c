@@ -98,6 +98,8 @@ static tpw_status place_and_bind(tpw_worker *w, const tpw_node *node, tpw_error 
 /* Everything that each rank does alone. */
 static tpw_status create_local(tpw_worker *w, const tpw_node *node, tpw_error *err)
 {
+    tpw_backing backing;
+
     TPW_TRY(place_and_bind(w, node, err));
     if (w->on_gpu) {
         const tpw_cuda_options o = {.device = w->seat.gpu.index, .spin_ms = w->settings.options.timeout_ms};
@@ -106,6 +108,8 @@ static tpw_status create_local(tpw_worker *w, const tpw_node *node, tpw_error *e
     } else {
         TPW_TRY(tpw_host_create(w->settings.isa, &w->exec, err));
     }
+    backing = tpw_backing_of(w->exec);
+    TPW_TRY(tpw_pool_create(&backing, false, &w->pool, err));
     w->ranks = calloc((size_t)w->boot->size, sizeof *w->ranks);
     if (w->ranks == NULL)
         return tpw_fail(err, TPW_ERR_MEMORY, "no memory for the table of %d ranks", w->boot->size);
@@ -199,6 +203,7 @@ void tpw_worker_destroy(tpw_worker *worker)
     tpw_pass_destroy(worker->pass);
     tpw_state_destroy(worker->state);
     tpw_model_destroy(worker->model);
+    tpw_pool_destroy_force(worker->pool);
     tpw_sequences_fini(&worker->sequences);
     tpw_control_fini(&worker->control);
     tpw_events_fini(&worker->events);

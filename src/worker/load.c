@@ -65,14 +65,14 @@ static tpw_status load_local(tpw_worker *w, tpw_checkpoint *checkpoint, const tp
     const tpw_options *o = &w->settings.options;
 
     TPW_TRY(tpw_weight_sums_init(&w->weights, checkpoint, o->weight_digests, err));
-    TPW_TRY(tpw_model_load_summed(&w->config, &w->part, checkpoint, w->exec, rope, w->context_max, o->progress,
+    TPW_TRY(tpw_model_load_summed(&w->config, &w->part, checkpoint, w->exec, w->pool, rope, w->context_max, o->progress,
                                   o->progress_data, &w->weights, &w->model, err));
     if (tpw_worker_uses_mtp(w) && !w->model->has_mtp)
         return tpw_fail(err, TPW_ERR_ARGUMENT,
                         "%s has no MTP weights: draft_max must be 0 without a drafter of your own",
                         tpw_checkpoint_path(checkpoint));
     w->file_bytes = tpw_checkpoint_bytes_read(checkpoint);
-    TPW_TRY(tpw_state_create(&w->config, &w->part, state, w->exec, &w->state, err));
+    TPW_TRY(tpw_state_create(&w->config, &w->part, state, w->exec, w->pool, &w->state, err));
     TPW_TRY(tpw_pass_create(w->model, w->state, w->on_gpu ? w->gpu_comm : w->comm, pass, &w->pass, err));
     TPW_TRY(tpw_sequences_init(&w->sequences, state->slots, state->pages, state->page_size, w->config.layers,
                                w->settings.options.draft_max, err));

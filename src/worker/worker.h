@@ -72,6 +72,7 @@ struct tpw_worker {
     tpw_seat seat; /* on_gpu: which GPU, and what is near it */
     tpw_memory_binding memory;
     tpw_exec *exec;
+    tpw_pool *pool; /* of exec: weights, state, workspace, what is pinned */
     tpw_topology *topology;
     tpw_binding binding;
     tpw_config config;

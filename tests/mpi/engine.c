@@ -20,7 +20,8 @@ static tpw_status open_model(engine *e, const char *folder, int32_t positions, t
 
     TPW_TRY_GOTO(st, tpw_rope_fill(rope, positions, e->config.rope_dim, e->config.rope_theta, err), done);
     TPW_TRY_GOTO(st, tpw_checkpoint_open(folder, &checkpoint, err), done);
-    st = tpw_model_load(&e->config, &e->part, checkpoint, e->exec, rope, positions, NULL, NULL, &e->model, err);
+    st =
+        tpw_model_load(&e->config, &e->part, checkpoint, e->exec, e->pool, rope, positions, NULL, NULL, &e->model, err);
 done:
     tpw_checkpoint_close(checkpoint);
     free(rope);
@@ -47,16 +48,19 @@ tpw_status engine_open(engine *e, const char *folder, tpw_dtype act, int32_t pos
     int32_t pages = (positions + PAGE - 1) / PAGE;
     const tpw_pass_limits limits = {.rows_max = rows, .logits_max = logits, .entries_max = 1, .act = act};
     tpw_state_limits state = {.slots = 1, .pages = pages, .page_size = PAGE, .act = act};
+    tpw_backing backing;
 
     *e = (engine){0};
     TPW_TRY(tpw_boot_mpi_create(comm, 30000, &e->boot, err));
     TPW_TRY(tpw_comm_mpi_create(e->boot, &e->comm, err));
     TPW_TRY(tpw_config_load(folder, &e->config, err));
     TPW_TRY(open_place(e, rows, err));
+    backing = tpw_backing_of(e->exec);
+    TPW_TRY(tpw_pool_create(&backing, false, &e->pool, err));
     TPW_TRY(tpw_partition_make(&e->config, e->boot->rank, e->boot->size, &e->part, err));
     TPW_TRY(open_model(e, folder, positions, err));
     state.mtp = e->model->has_mtp;
-    TPW_TRY(tpw_state_create(&e->config, &e->part, &state, e->exec, &e->state, err));
+    TPW_TRY(tpw_state_create(&e->config, &e->part, &state, e->exec, e->pool, &e->state, err));
     TPW_TRY(tpw_state_fill_slot(e->state, 1, 0xFF, err)); /* NaN: nothing may be read that was not written */
     for (int32_t p = 1; p <= pages; p++)
         TPW_TRY(tpw_state_fill_page(e->state, p, 0xFF, err));
@@ -72,6 +76,7 @@ void engine_close(engine *e)
     tpw_pass_destroy(e->pass);
     tpw_state_destroy(e->state);
     tpw_model_destroy(e->model);
+    tpw_pool_destroy_force(e->pool);
     tpw_comm_destroy(e->gpu_comm);
     tpw_comm_destroy(e->comm);
     if (test_on_gpu())

@@ -14,6 +14,7 @@ typedef struct engine {
     tpw_comm *comm;     /* of host memory */
     tpw_comm *gpu_comm; /* NULL on the host backend */
     tpw_exec *exec;
+    tpw_pool *pool;
     tpw_config config;
     tpw_partition part;
     tpw_model *model;

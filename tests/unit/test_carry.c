@@ -19,6 +19,7 @@ typedef struct world {
     tpw_config config;
     tpw_partition part;
     tpw_exec *exec;
+    tpw_pool *pool;
     tpw_state *state;
     tpw_carry carry;
     uint64_t random;
@@ -38,6 +39,7 @@ static void scribble(world *w, void *at, size_t bytes)
 static void open_world(world *w, tpw_dtype act)
 {
     const tpw_state_limits limits = {.slots = SLOTS, .pages = PAGES, .page_size = PAGE_SIZE, .act = act};
+    tpw_backing backing;
     tpw_error err = {0};
 
     memset(w, 0, sizeof *w);
@@ -56,8 +58,11 @@ static void open_world(world *w, tpw_dtype act)
                              .vocab = 32};
     w->config.kind[1] = TPW_LAYER_ATTENTION;
     cr_assert_eq(tpw_host_create("baseline", &w->exec, &err), TPW_OK, "%s", err.text);
+    backing = tpw_backing_of(w->exec);
+    cr_assert_eq(tpw_pool_create(&backing, false, &w->pool, &err), TPW_OK, "%s", err.text);
     cr_assert_eq(tpw_partition_make(&w->config, 0, 1, &w->part, &err), TPW_OK, "%s", err.text);
-    cr_assert_eq(tpw_state_create(&w->config, &w->part, &limits, w->exec, &w->state, &err), TPW_OK, "%s", err.text);
+    cr_assert_eq(tpw_state_create(&w->config, &w->part, &limits, w->exec, w->pool, &w->state, &err), TPW_OK, "%s",
+                 err.text);
     cr_assert_eq(tpw_carry_init(&w->carry, w->state, &err), TPW_OK, "%s", err.text);
     scribble(w, w->state->arena.base, w->state->arena.used);
 }
@@ -66,6 +71,7 @@ static void close_world(world *w)
 {
     tpw_carry_fini(&w->carry);
     tpw_state_destroy(w->state);
+    cr_assert_eq(tpw_pool_destroy(w->pool, NULL), TPW_OK);
     tpw_host_destroy(w->exec);
 }
 

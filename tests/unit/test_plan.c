@@ -37,6 +37,8 @@ static void compare_with_load(subject *s, int rank, int size)
     tpw_exec *exec = NULL;
     tpw_partition part;
     tpw_model *model = NULL;
+    tpw_pool *pool = NULL;
+    tpw_backing backing;
     tpw_state *state = NULL;
     tpw_pass *pass = NULL;
     tpw_comm comm = {.rank = rank, .size = size}; /* is never called */
@@ -47,13 +49,16 @@ static void compare_with_load(subject *s, int rank, int size)
 
     MUST(tpw_plan_make(&s->config, s->checkpoint, &s->limits, rank, size, &plan, &err));
     MUST(tpw_host_create("auto", &exec, &err));
+    backing = tpw_backing_of(exec);
+    MUST(tpw_pool_create(&backing, false, &pool, &err));
     MUST(tpw_rope_fill(rope, s->limits.context_max, s->config.rope_dim, s->config.rope_theta, &err));
     MUST(tpw_partition_make(&s->config, rank, size, &part, &err));
     cr_assert_eq(exec->device->bytes_now(exec), 0u);
-    MUST(tpw_model_load(&s->config, &part, s->checkpoint, exec, rope, s->limits.context_max, NULL, NULL, &model, &err));
+    MUST(tpw_model_load(&s->config, &part, s->checkpoint, exec, pool, rope, s->limits.context_max, NULL, NULL, &model,
+                        &err));
     before = exec->device->bytes_now(exec);
     cr_assert_eq(before, plan.weights, "rank %d of %d: weights %zu, planned %zu", rank, size, before, plan.weights);
-    MUST(tpw_state_create(&s->config, &part, &s->limits.state, exec, &state, &err));
+    MUST(tpw_state_create(&s->config, &part, &s->limits.state, exec, pool, &state, &err));
     cr_assert_eq(exec->device->bytes_now(exec) - before, plan.kv + plan.state, "rank %d of %d: state %zu, planned %zu",
                  rank, size, exec->device->bytes_now(exec) - before, plan.kv + plan.state);
     before = exec->device->bytes_now(exec);
@@ -71,6 +76,7 @@ static void compare_with_load(subject *s, int rank, int size)
     tpw_state_destroy(state);
     tpw_model_destroy(model);
     free(rope);
+    MUST(tpw_pool_destroy(pool, &err));
     tpw_host_destroy(exec);
 }
 

@@ -111,19 +111,25 @@ typedef struct share_of {
 static void load_all(const tpw_config *config, tpw_checkpoint *checkpoint, int size, bool all, share_of *out)
 {
     tpw_exec *exec = NULL;
+    tpw_pool *pool = NULL;
+    tpw_backing backing;
     float *rope = calloc(16 * (size_t)config->rope_dim, sizeof *rope);
 
     out->size = size;
     MUST(tpw_host_create("auto", &exec, err));
+    backing = tpw_backing_of(exec);
+    MUST(tpw_pool_create(&backing, false, &pool, err));
     for (int r = 0; r < size; r++) {
         tpw_partition part;
         tpw_model *model = NULL;
 
         MUST(tpw_partition_make(config, r, size, &part, err));
         MUST(tpw_weight_sums_init(&out->sums[r], checkpoint, all, err));
-        MUST(tpw_model_load_summed(config, &part, checkpoint, exec, rope, 16, NULL, NULL, &out->sums[r], &model, err));
+        MUST(tpw_model_load_summed(config, &part, checkpoint, exec, pool, rope, 16, NULL, NULL, &out->sums[r], &model,
+                                   err));
         tpw_model_destroy(model);
     }
+    MUST(tpw_pool_destroy(pool, err));
     tpw_host_destroy(exec);
     free(rope);
 }
