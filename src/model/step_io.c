@@ -1,6 +1,8 @@
 /* Lays out what a step sends and fetches. SPDX-License-Identifier: Apache-2.0 */
 #include "model/step_io.h"
 
+#include "base/checked.h"
+
 int32_t tpw_io_behind(const tpw_io_limits *limits, int32_t entry)
 {
     return limits->rows + entry;
@@ -24,6 +26,17 @@ int32_t tpw_io_tokens(const tpw_io_limits *limits)
 static int64_t record_words(const tpw_io_limits *limits, int32_t rows)
 {
     return (int64_t)limits->ranks * (1 + (int64_t)rows);
+}
+
+/* Of all exchanges; -1, which no arena gives, when there are too many. */
+static int64_t all_record_words(const tpw_io_limits *limits)
+{
+    int64_t drafts, all;
+
+    if (!tpw_mul_i64(record_words(limits, limits->entries), limits->drafts, &drafts) ||
+        !tpw_add_i64(drafts, record_words(limits, limits->logits), &all))
+        return -1;
+    return all;
 }
 
 uint64_t *tpw_io_records(const tpw_io_limits *limits, const tpw_step_io *io, int32_t i)
@@ -50,8 +63,7 @@ void tpw_step_io_carve(const tpw_io_limits *limits, tpw_arena *arena, tpw_step_i
     out->best = tpw_arena_take(arena, R, sizeof *out->best);
     out->taken = tpw_arena_take(arena, S, sizeof *out->taken);
     out->last = tpw_arena_take(arena, S, sizeof *out->last);
-    out->records = tpw_arena_take(
-        arena, K * record_words(limits, limits->entries) + record_words(limits, limits->logits), sizeof *out->records);
+    out->records = tpw_arena_take(arena, all_record_words(limits), sizeof *out->records);
     out->hidden = tpw_arena_take(arena, M * limits->layers, sizeof *out->hidden);
 }
 
