@@ -19,7 +19,7 @@ static void cut(const char *name, tpw_compute compute)
                           {4, 7, compute, "auto", 16, 2, 256},
                           {1, 7, compute, "auto", 64, 2, 256},
                           {1, 1, compute, "auto", 64, 1, 256}};
-    /* The cuts of one rank take half of the time and do not depend on the compute type: bf16 has them here, test_matrix in f32. */
+    /* The cuts of one rank take half of the time, and f32 has them in test_matrix. */
     const int count = compute == TPW_COMPUTE_F32 ? 3 : 5;
     int compared;
 
