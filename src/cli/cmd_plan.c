@@ -110,8 +110,8 @@ static void fill_options(const planned *p, tpw_options *out)
     out->dummy_vocab = (int32_t)v->vocab;
     out->compute = (tpw_compute)v->compute;
     /* auto: what a run on this machine would take */
-    bool gpus = v->backend == TPW_BACKEND_CUDA || (v->backend == TPW_BACKEND_AUTO && v->compute == TPW_COMPUTE_BF16 &&
-                                                   tpw_cuda_count(NULL, 0) > 0);
+    bool gpus = v->backend == TPW_BACKEND_CUDA ||
+                (v->backend == TPW_BACKEND_AUTO && v->compute == TPW_COMPUTE_BF16 && tpw_cuda_count(NULL, 0) > 0);
     out->backend = gpus ? TPW_BACKEND_CUDA : TPW_BACKEND_HOST;
     out->sequences_max = (int32_t)v->batch.data[0];
     out->rows_max = (int32_t)v->rows;
