@@ -109,9 +109,9 @@ static void fill_options(const planned *p, tpw_options *out)
     out->dummy_layers = (int32_t)v->layers;
     out->dummy_vocab = (int32_t)v->vocab;
     out->compute = (tpw_compute)v->compute;
-    /* auto: what a run on this machine would take */
+    /* auto: what --tp ranks on this machine would take */
     bool gpus = v->backend == TPW_BACKEND_CUDA ||
-                (v->backend == TPW_BACKEND_AUTO && v->compute == TPW_COMPUTE_BF16 && tpw_cuda_count(NULL, 0) > 0);
+                (v->backend == TPW_BACKEND_AUTO && v->compute == TPW_COMPUTE_BF16 && tpw_cuda_count(NULL, 0) >= v->tp);
     out->backend = gpus ? TPW_BACKEND_CUDA : TPW_BACKEND_HOST;
     out->sequences_max = (int32_t)v->batch.data[0];
     out->rows_max = (int32_t)v->rows;

@@ -1,4 +1,4 @@
-/* A list of digests that are wanted together: gathered first, then computed by one call with one wait.
+/* A list of digests that are wanted together: gathered first, then computed by one call.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef TPW_KERNELS_DIGEST_LIST_H
 #define TPW_KERNELS_DIGEST_LIST_H
@@ -15,7 +15,7 @@ typedef struct tpw_digest_list {
 /* Blocks without elements are left out. ERR_MEMORY. */
 tpw_status tpw_digest_list_add(tpw_digest_list *list, const tpw_digest_args *job, tpw_error *err) TPW_MUST_CHECK;
 
-/* Adds every digest to its sum and empties the list, also on error. Waits for the exec once. */
+/* Adds every digest to its sum and empties the list, also on error. Waits for the exec. */
 tpw_status tpw_digest_list_run(tpw_digest_list *list, const tpw_exec *exec, tpw_error *err) TPW_MUST_CHECK;
 
 void tpw_digest_list_fini(tpw_digest_list *list);

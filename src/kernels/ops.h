@@ -190,7 +190,8 @@ typedef struct tpw_delta_args {
 } tpw_delta_args;
 
 /* Moves S of every segment's slot forward from floor16(pos + rows_certain), where delta left it, to floor16(pos + taken), the new
- * committed mark, with the arithmetic of delta and the rows of the ring. rows_certain <= taken <= rows. */
+ * committed mark, with the arithmetic of delta and the rows of the ring. rows_certain <= taken <= rows: the host refuses others, a
+ * device, which learns `taken` only while it runs, leaves S where it is. */
 typedef struct tpw_delta_commit_args {
     const tpw_batch *batch;
     tpw_gdn_state state;
@@ -274,7 +275,7 @@ typedef struct tpw_digest_args {
     uint64_t *sum;
 } tpw_digest_args;
 
-/* *jobs[i].sum += digest of jobs[i], all with one wait at the end. Jobs and sums are host memory; several jobs may share a sum. */
+/* *jobs[i].sum += digest of jobs[i]; a device works on many at a time, and the call waits for the last. Jobs and sums are host memory; several jobs may share a sum. */
 typedef struct tpw_digest_list_args {
     const tpw_digest_args *jobs;
     int32_t count;

@@ -230,7 +230,9 @@ tpw_status tpw_pass_fetch(tpw_pass *pass, int32_t rows, tpw_error *err)
     const tpw_io_limits *l = &pass->io_limits;
     tpw_boot *boot = pass->comm->boot;
     listener own = {.boot = boot};
-    const tpw_watch watch = {.timeout_ms = boot->timeout_ms, .look = listen, .data = &own};
+    /* alone, a rank waits for its own work, however long it is */
+    const tpw_watch watch = {
+        .timeout_ms = pass->comm->size > 1 ? boot->timeout_ms : INT64_MAX, .look = listen, .data = &own};
     int32_t *to = pass->io.host.tokens + tpw_io_draft(l, 0, 0);
     const int32_t *from = pass->io.device.tokens + tpw_io_draft(l, 0, 0);
     const uint64_t *end = pass->io.device.hidden + (size_t)rows * (size_t)l->layers;

@@ -87,7 +87,7 @@ tpw_status tpw_pass_create(tpw_model *model, tpw_state *state, tpw_comm *comm, c
                            tpw_pass **out, tpw_error *err) TPW_MUST_CHECK;
 void tpw_pass_destroy(tpw_pass *pass); /* NULL allowed */
 
-/* Local. Checks a batch of this step and makes it known to the device; it must stay as it is until the fetch. At most drafts_max + 1 in a
+/* Local. Checks a batch of this step and makes it known to the device; it must stay as it is until the last op that is given it. At most drafts_max + 1 in a
  * step. */
 tpw_status tpw_pass_stage(tpw_pass *pass, const tpw_batch *batch, tpw_error *err) TPW_MUST_CHECK;
 
@@ -109,8 +109,8 @@ tpw_status tpw_pass_agree(tpw_pass *pass, int32_t rows, tpw_error *err) TPW_MUST
 tpw_status tpw_pass_head(tpw_pass *pass, int32_t exchange, const int32_t *rows, int32_t count, const int32_t *to,
                          tpw_error *err) TPW_MUST_CHECK;
 
-/* What io.entries commit, into io.taken and io.last, with the end tokens of `config`; then moves the recurrent state of the batch's slots in every layer to the new marks:
- * taken[i] rows of segment i. */
+/* accept: what io.entries commit, into io.taken and io.last, with the end tokens of `config`. commit: moves the recurrent state of the
+ * batch's slots in every layer to the new marks, taken[i] rows of segment i. */
 tpw_status tpw_pass_accept(tpw_pass *pass, const tpw_config *config, int32_t count, tpw_error *err) TPW_MUST_CHECK;
 tpw_status tpw_pass_commit(tpw_pass *pass, const tpw_batch *batch, const int32_t *taken, tpw_error *err) TPW_MUST_CHECK;
 

@@ -1,5 +1,6 @@
 /* The NCCL communicator's life and its exchanges: which transport, in what order, with which deadline.
  * SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -42,9 +43,12 @@ static tpw_status nccl_fail(tpw_comm *comm, ncclResult_t code, const char *what,
     const comm_nccl *own = comm->impl;
     const char *more = own->nccl != NULL ? ncclGetLastError(own->nccl) : NULL;
     bool peer = code == ncclRemoteError;
+    char lost[24] = "";
 
-    return tpw_fail(err, peer ? TPW_ERR_PEER : TPW_ERR_DEVICE, "rank %d (%s, GPU %s): %s: %s%s%s", comm->rank,
-                    comm->boot->host, tpw_cuda_gpu_of(own->exec)->bus, what, ncclGetErrorString(code),
+    if (peer && comm->size == 2) /* NCCL does not say which; of two it can only be the other */
+        snprintf(lost, sizeof lost, "lost rank %d: ", 1 - comm->rank);
+    return tpw_fail(err, peer ? TPW_ERR_PEER : TPW_ERR_DEVICE, "rank %d (%s, GPU %s): %s%s: %s%s%s", comm->rank,
+                    comm->boot->host, tpw_cuda_gpu_of(own->exec)->bus, lost, what, ncclGetErrorString(code),
                     more != NULL && more[0] != '\0' ? ": " : "", more != NULL ? more : "");
 }
 
@@ -175,6 +179,17 @@ static void abort_nccl(comm_nccl *own)
         (void)ncclCommAbort(own->nccl);
     own->nccl = NULL;
     tpw_cuda_leave(before);
+}
+
+void tpw_comm_nccl_abort(tpw_comm *comm)
+{
+    comm_nccl *own;
+
+    if (comm == NULL || comm->size == 1)
+        return;
+    own = comm->impl;
+    *(volatile uint32_t *)tpw_cuda_of(own->exec)->fault = TPW_FAULT_WAIT; /* ends the waits of our own kernels */
+    abort_nccl(own);
 }
 
 /* How many 8-byte words there are, in whole ones. */

@@ -53,6 +53,11 @@ void tpw_comm_nccl_release(tpw_comm *comm);
  * boot's deadline: finalised, or aborted when a peer does not answer (then ERR_PEER). Each rank calls it; none waits for long. */
 tpw_status tpw_comm_nccl_close(tpw_comm *comm, tpw_error *err) TPW_MUST_CHECK;
 
+/* Local. Ends NCCL's part at once, without waiting for kernels or peers: for a worker that has failed, before it frees what kernels
+ * use. Afterwards only close and destroy are legal. NULL and a
+ * communicator of one rank are fine. */
+void tpw_comm_nccl_abort(tpw_comm *comm);
+
 /* How exchanges of `rows` rows travel here. Pure. */
 tpw_nccl_transport tpw_comm_nccl_transport(const tpw_comm *comm, int64_t rows);
 

@@ -20,6 +20,11 @@ tpw_status tpw_comm_nccl_add_norm(tpw_comm *comm, const tpw_add_norm_args *args,
     return tpw_fail(err, TPW_ERR_RESOURCE, WHY);
 }
 
+void tpw_comm_nccl_abort(tpw_comm *comm)
+{
+    (void)comm;
+}
+
 tpw_status tpw_comm_nccl_check(tpw_comm *comm, tpw_error *err)
 {
     (void)comm;

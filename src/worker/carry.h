@@ -33,7 +33,7 @@ tpw_status tpw_carry_init(tpw_carry *out, const tpw_state *state, tpw_error *err
 void tpw_carry_fini(tpw_carry *carry);
 
 /* Lists what the step wrote for positions [pos_before, sequence->pos) of the sequence. Local, right after the commit; flush, before
- * anything is written again, computes what all sequences of the step have listed, with one wait. */
+ * anything is written again, computes what all sequences of the step have listed, together. */
 tpw_status tpw_carry_note(tpw_carry *carry, const tpw_sequence *sequence, int64_t pos_before,
                           tpw_error *err) TPW_MUST_CHECK;
 tpw_status tpw_carry_flush(tpw_carry *carry, tpw_error *err) TPW_MUST_CHECK;

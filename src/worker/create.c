@@ -11,6 +11,7 @@
 #include "kernels/host/host.h"
 #include "tp/agree.h"
 #include "tp/boot_mpi.h"
+#include "tp/comm_nccl.h"
 #include "tp/gpus.h"
 #include "tp/node.h"
 #include "worker/worker.h"
@@ -200,6 +201,8 @@ void tpw_worker_destroy(tpw_worker *worker)
 {
     if (worker == NULL)
         return;
+    if (worker->stage == TPW_FAILED)
+        tpw_comm_nccl_abort(worker->gpu_comm); /* a peer may never come: nothing is waited for */
     tpw_pass_destroy(worker->pass);
     tpw_state_destroy(worker->state);
     tpw_model_destroy(worker->model);
@@ -227,7 +230,7 @@ void tpw_worker_destroy(tpw_worker *worker)
     tpw_weight_sums_fini(&worker->weights);
     free(worker->weight_digests);
     free(worker->ranks);
-    tpw_comm_destroy(worker->gpu_comm);
+    tpw_comm_destroy(worker->gpu_noted != NULL ? worker->gpu_noted : worker->gpu_comm);
     tpw_comm_destroy(worker->comm);
     if (worker->on_gpu)
         tpw_cuda_destroy(worker->exec);

@@ -73,7 +73,7 @@ static tpw_status load_local(tpw_worker *w, tpw_checkpoint *checkpoint, const tp
                         tpw_checkpoint_path(checkpoint));
     w->file_bytes = tpw_checkpoint_bytes_read(checkpoint);
     TPW_TRY(tpw_state_create(&w->config, &w->part, state, w->exec, w->pool, &w->state, err));
-    TPW_TRY(tpw_pass_create(w->model, w->state, w->on_gpu ? w->gpu_comm : w->comm, pass, &w->pass, err));
+    TPW_TRY(tpw_pass_create(w->model, w->state, w->on_gpu ? w->gpu_noted : w->comm, pass, &w->pass, err));
     TPW_TRY(tpw_sequences_init(&w->sequences, state->slots, state->pages, state->page_size, w->config.layers,
                                w->settings.options.draft_max, err));
     TPW_TRY(tpw_carry_init(&w->carry, w->state, err));
@@ -109,8 +109,11 @@ static tpw_status join_gpus(tpw_worker *w, const tpw_pass_limits *pass, tpw_erro
     if (!w->on_gpu)
         return TPW_OK;
     if (w->boot->size == 1)
-        return tpw_comm_solo_create(w->boot, &w->gpu_comm, err);
-    return tpw_comm_nccl_create(w->boot, w->exec, &o, &w->gpu_comm, err);
+        TPW_TRY(tpw_comm_solo_create(w->boot, &w->gpu_comm, err));
+    else
+        TPW_TRY(tpw_comm_nccl_create(w->boot, w->exec, &o, &w->gpu_comm, err));
+    /* the ring notes when exchanges are enqueued; digests of their results would have to wait for them */
+    return tpw_agree_status(w->boot, tpw_comm_noted_create(w->gpu_comm, &w->ring, false, &w->gpu_noted, err), err);
 }
 
 static tpw_status load(tpw_worker *w, tpw_checkpoint **checkpoint, float **rope, tpw_error *err)

@@ -202,11 +202,12 @@ static tpw_status enqueue(tpw_worker *w, const tpw_layout *l, tpw_error *err)
 /* What the ranks brought into the exchanges of the step. */
 static tpw_status compare(tpw_worker *w, const tpw_layout *l, tpw_error *err)
 {
-    tpw_status st;
+    tpw_status st = TPW_OK;
 
-    for (int32_t d = 0; d < w->buf.chain_length; d++)
-        TPW_TRY(tpw_pass_compare(w->pass, d, w->buf.chain[d].rows, err));
-    st = tpw_pass_compare(w->pass, w->pass->io_limits.drafts, l->logits, err);
+    for (int32_t d = 0; st == TPW_OK && d < w->buf.chain_length; d++)
+        st = tpw_pass_compare(w->pass, d, w->buf.chain[d].rows, err);
+    if (st == TPW_OK)
+        st = tpw_pass_compare(w->pass, w->pass->io_limits.drafts, l->logits, err);
     if (st == TPW_ERR_DIVERGED)
         return tpw_worker_name_difference(w, l, err);
     TPW_TRY(st);

@@ -66,8 +66,9 @@ struct tpw_worker {
     tpw_settings settings;
     tpw_log log;
     tpw_boot *boot;
-    tpw_comm *comm;     /* of host memory */
-    tpw_comm *gpu_comm; /* of the GPUs' memory; NULL on the host backend */
+    tpw_comm *comm;      /* of host memory */
+    tpw_comm *gpu_comm;  /* of the GPUs' memory; NULL on the host backend */
+    tpw_comm *gpu_noted; /* the same with the ring around it, which owns it once it is there */
     bool on_gpu;
     tpw_seat seat; /* on_gpu: which GPU, and what is near it */
     tpw_memory_binding memory;

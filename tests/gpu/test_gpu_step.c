@@ -5,6 +5,7 @@
 
 #include "../ops/exchange_case.h"
 #include "base/clock.h"
+#include "base/digest.h"
 #include "kernels/cuda/exec.h"
 #include "twin.h"
 
@@ -196,6 +197,45 @@ Test(gpu_step, nine_batches_and_one_wait_a_step)
     gpu_free(gpu, data);
     twin_end(&x.block, "x");
     close_both(1000);
+}
+
+/* Blocks of all sizes, types and strides, some empty, several on one sum, in more jobs than one launch takes. */
+Test(gpu_step, digest_list)
+{
+    enum { JOBS = 40000, SUMS = 5000, ROWS = 64, COLS = 640 };
+    static const tpw_dtype types[] = {TPW_BOOL, TPW_E4M3, TPW_BF16, TPW_F16, TPW_F32, TPW_I32, TPW_I64};
+    open_both();
+    ops_random r = {96};
+    twin_mat x = twin_mat_make(TPW_I64, ROWS, COLS, 0, 0);
+    tpw_digest_args *jobs = gpu_host_alloc(JOBS * sizeof *jobs);
+    uint64_t *want = gpu_host_alloc(SUMS * sizeof *want), *got = gpu_host_alloc(SUMS * sizeof *got);
+    twin_mat_bits(&x, &r);
+    twin_mat_send(&x);
+    for (int i = 0; i < SUMS; i++)
+        want[i] = got[i] = ops_next(&r);
+    for (int i = 0; i < JOBS; i++) {
+        const tpw_dtype type = types[ops_next(&r) % 7];
+        const int64_t size = (int64_t)tpw_dtype_size(type), stride = COLS * 8 / size;
+        const int32_t big = i % 1000 == 0, rows = big ? ROWS : (int32_t)(ops_next(&r) % 4),
+                      cols = big ? (int32_t)stride : (int32_t)(ops_next(&r) % 70),
+                      skip = big ? 0 : (int32_t)(ops_next(&r) % 500);
+        jobs[i] = (tpw_digest_args){.x = {(char *)x.d.data + skip * size, type, rows, cols, stride},
+                                    .key = ops_next(&r),
+                                    .index0 = ops_next(&r) % 100000,
+                                    .index_stride = i % 3 == 0 ? 3 : (uint64_t)(i % 3 == 1 ? cols : stride),
+                                    .sum = &got[i % SUMS]};
+        if (rows > 0 && cols > 0)
+            want[i % SUMS] += tpw_digest_block(jobs[i].key, (char *)x.h.data + skip * size, type, rows, cols, stride,
+                                               jobs[i].index0, jobs[i].index_stride);
+    }
+    const tpw_digest_list_args args = {jobs, JOBS};
+    GPU_OK(gpu->ops->digest_list(gpu, &args, err));
+    for (int i = 0; i < SUMS; i++)
+        cr_assert_eq(got[i], want[i], "sum %d: %016llx instead of %016llx", i, (unsigned long long)got[i],
+                     (unsigned long long)want[i]);
+    twin_end(&x.block, "x");
+    free(jobs), free(want), free(got);
+    close_both(ROWS * COLS * 8);
 }
 
 static void CUDART_CB hold_up(void *data)

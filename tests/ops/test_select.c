@@ -143,6 +143,36 @@ Test(digest, adds_up_over_shards)
     tpw_host_destroy(exec);
 }
 
+/* A list is its blocks one by one, each added to the sum that it names. */
+Test(digest, list_of_blocks)
+{
+    enum { COLS = 37, ROWS = 20, JOBS = 60 };
+    tpw_exec *exec = ops_exec(0);
+    ops_random r = {83};
+    tpw_mat x = ops_mat(TPW_F32, ROWS, COLS, 3);
+    tpw_digest_args jobs[JOBS];
+    uint64_t got[3] = {5, 6, 7}, want[3] = {5, 6, 7};
+    for (size_t i = 0; i < ROWS * (COLS + 3) * sizeof(float); i++)
+        ((unsigned char *)x.data)[i] = (unsigned char)ops_next(&r);
+    for (int i = 0; i < JOBS; i++) {
+        const int32_t row = (int32_t)(ops_next(&r) % ROWS), rows = (int32_t)(ops_next(&r) % (uint64_t)(ROWS - row + 1));
+        float *at = (float *)x.data + (int64_t)row * (COLS + 3);
+        jobs[i] = (tpw_digest_args){.x = {at, TPW_F32, rows, i % COLS, COLS + 3},
+                                    .key = (uint64_t)i,
+                                    .index0 = ops_next(&r) % 1000,
+                                    .index_stride = (uint64_t)(i % 5) * 11,
+                                    .sum = &got[i % 3]};
+        want[i % 3] +=
+            tpw_digest_block(jobs[i].key, at, TPW_F32, rows, i % COLS, COLS + 3, jobs[i].index0, jobs[i].index_stride);
+    }
+    const tpw_digest_list_args args = {jobs, JOBS};
+    cr_assert_eq(exec->ops->digest_list(exec, &args, NULL), TPW_OK);
+    for (int i = 0; i < 3; i++)
+        cr_assert(got[i] == want[i] && want[i] != (uint64_t)(5 + i));
+    free(x.data);
+    tpw_host_destroy(exec);
+}
+
 /* Each row of a step by its absolute position: the sum over a sequence is that of the whole block. */
 Test(digest, rows_of_a_step)
 {

@@ -42,7 +42,8 @@ tpw_status tpw_cuda_reserve(tpw_exec *exec, size_t bytes, tpw_error *err) TPW_MU
 const tpw_device *tpw_cuda_layout(void);
 size_t tpw_cuda_own_bytes(void);
 
-/* How often the host has waited for the stream so far; a step of the worker does it once. For tests. */
+/* How often the host has waited for the stream so far; a step of the worker does it once, and again where
+ * digests of the state that was written are due. For tests. */
 int64_t tpw_cuda_waits(const tpw_exec *exec);
 
 const tpw_gpu *tpw_cuda_gpu_of(const tpw_exec *exec);

@@ -75,14 +75,26 @@ static tpw_status note_block(tpw_cuda *cuda, void *data, size_t bytes, tpw_error
     return TPW_OK;
 }
 
+/* What is said of an allocation that failed: how much the GPU has left may be another program's doing. */
+static tpw_status alloc_failed(const tpw_cuda *cuda, cudaError_t code, size_t bytes, tpw_error *err)
+{
+    char what[128];
+    size_t left = 0, all = 0;
+
+    (void)cudaMemGetInfo(&left, &all);
+    snprintf(what, sizeof what, "allocating %zu bytes (%zu in use here, %zu of %zu free)", bytes, cuda->bytes_now, left,
+             all);
+    return tpw_cuda_check(cuda, code, what, err);
+}
+
 static tpw_status alloc_here(tpw_cuda *cuda, size_t bytes, void **out, tpw_error *err)
 {
-    char what[96];
     void *data = NULL;
+    cudaError_t code = cudaMalloc(&data, bytes > 0 ? bytes : 1);
     tpw_status st;
 
-    snprintf(what, sizeof what, "allocating %zu bytes (%zu in use)", bytes, cuda->bytes_now);
-    TPW_TRY(tpw_cuda_check(cuda, cudaMalloc(&data, bytes > 0 ? bytes : 1), what, err));
+    if (code != cudaSuccess)
+        return alloc_failed(cuda, code, bytes, err);
     TPW_TRY_GOTO(st, tpw_cuda_check(cuda, cudaMemsetAsync(data, 0, bytes, cuda->stream), "clearing memory", err), fail);
     TPW_TRY_GOTO(st, tpw_cuda_wait(cuda, "clearing memory", err), fail);
     TPW_TRY_GOTO(st, note_block(cuda, data, bytes, err), fail);
