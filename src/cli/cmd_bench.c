@@ -104,6 +104,7 @@ static tpw_status load(bench *b, tpw_error *err)
     int64_t context = last_position(b->values);
     for (int i = 0; i < worker_count(b); i++) {
         tpw_options options;
+        tpw_status st;
         tpw_session_options(&b->session, &options);
         options.draft_max = (int32_t)b->k.data[i / b->checks.count];
         options.check = b->checks.data[i % b->checks.count].check;
@@ -111,7 +112,11 @@ static tpw_status load(bench *b, tpw_error *err)
         options.sequences_max = b->batch_max;
         if (b->values->context == 0)
             options.context_max = (int32_t)context;
-        TPW_TRY(tpw_session_start(&b->session, &options, &b->workers[i], err));
+        st = tpw_session_start(&b->session, &options, &b->workers[i], err);
+        if (st == TPW_ERR_MEMORY && i > 0)
+            tpw_error_prefix(err, "worker %d of %d (bench holds one for each K and check: measure fewer at a time)",
+                             i + 1, worker_count(b));
+        TPW_TRY(st);
     }
     tpw_worker_model_info(b->workers[0], &b->info);
     return tpw_session_ranks(&b->session, b->workers[0], err);
