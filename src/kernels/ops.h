@@ -61,7 +61,15 @@ typedef struct tpw_segment {
     int32_t slot;     /* state slot, >= 1 */
     int64_t pos;      /* absolute position of the first row = the committed mark before this step */
     const int32_t *pages; /* KV page ids by position / page_size; covers pos + rows */
+    const int64_t
+        *pages_wide; /* the same in 64 bits, for an engine that keeps its tables so: read where pages is NULL */
 } tpw_segment;
+
+/* Page `i` of the table, whichever of the two there is. Host memory. */
+static inline int64_t tpw_segment_page(const tpw_segment *s, int64_t i)
+{
+    return s->pages != NULL ? s->pages[i] : s->pages_wide[i];
+}
 
 typedef struct tpw_batch {
     int32_t rows; /* M */
@@ -231,7 +239,8 @@ typedef struct tpw_attn_prepare_args {
  * at absolute multiples; one maximum per split and row; p rounded to act for p*V, l from unrounded p; four 64-key sub-sums
  * (in key order) from +0 joined (0+1)+(2+3); splits folded left to right:
  *   M' = max(M, m); O = fma(O, exp(M-M'), o*exp(m-M')); L likewise.
- * Keys past a row's own position are skipped by select and their V is never read. */
+ * Keys past a row's own position are skipped by select and their V is never read. Here act may be F16 too: the op serves
+ * engines whose caches are; the layers of this worker do not use it. */
 typedef struct tpw_attention_args {
     const tpw_batch *batch;
     tpw_mat q;  /* [M, hq * D] act */

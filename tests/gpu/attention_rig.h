@@ -10,11 +10,19 @@
 #define PARTS_MAX 9
 #define ROPE_DIM  64
 
+/* What a test runs with: the type of the activations, and tables of 64 bits. */
+typedef struct flavour {
+    tpw_dtype act;
+    bool wide;
+} flavour;
+
+static flavour now = {TPW_BF16, false};
+
 typedef struct shape {
     int sequences, hq, hkv, dim, page_size;
 } shape;
 
-/* One sequence: BF16 values of every position, contiguous rows. */
+/* One sequence: the values of every position, contiguous rows. */
 typedef struct tape {
     shape s;
     int n;
@@ -37,6 +45,7 @@ typedef struct rig {
     pair q, qg, k, v, out;
     float *rope, *norm; /* device */
     tpw_segment segments[PARTS_MAX];
+    int64_t *wide[PARTS_MAX]; /* the tables that segments have when they are wide */
     tpw_batch batch;
 } rig;
 
@@ -49,7 +58,12 @@ typedef struct part {
 
 static inline double get(const uint16_t *x, int64_t i)
 {
-    return (double)tpw_bf16_to_f32(x[i]);
+    return now.act == TPW_F16 ? (double)tpw_f16_to_f32(x[i]) : (double)tpw_bf16_to_f32(x[i]);
+}
+
+static inline uint16_t act_of(float x)
+{
+    return now.act == TPW_F16 ? tpw_f16_from_f32(x) : tpw_bf16_from_f32(x);
 }
 
 /* Keys grow or shrink along the sequence, so that the maximum moves from split to split in both ways. */
@@ -65,13 +79,13 @@ static inline tape tape_make(shape s, int n, float spread, uint64_t start)
               gpu_host_alloc(nk * 2),
               gpu_host_alloc(sizeof(int32_t) * (size_t)(n / s.page_size + 1))};
     for (size_t i = 0; i < nq; i++)
-        t.q[i] = tpw_bf16_from_f32(spread * ops_uniform(&r));
+        t.q[i] = act_of(spread * ops_uniform(&r));
     for (size_t i = 0; i < 2 * nq; i++)
-        t.qg[i] = tpw_bf16_from_f32(4.0f * ops_uniform(&r));
+        t.qg[i] = act_of(4.0f * ops_uniform(&r));
     for (size_t i = 0; i < nk; i++) {
         const float along = (float)i / (float)nk;
-        t.k[i] = tpw_bf16_from_f32((i / (size_t)s.dim % 2 ? 0.3f + along : 1.3f - along) * 2.0f * ops_uniform(&r));
-        t.v[i] = tpw_bf16_from_f32(ops_uniform(&r) + 0.1f);
+        t.k[i] = act_of((i / (size_t)s.dim % 2 ? 0.3f + along : 1.3f - along) * 2.0f * ops_uniform(&r));
+        t.v[i] = act_of(ops_uniform(&r) + 0.1f);
     }
     return t;
 }
@@ -83,7 +97,7 @@ static inline void tape_free(tape *t)
 
 static inline pair pair_make(int rows, int cols, int pad)
 {
-    pair m = {{NULL, TPW_BF16, rows, cols, (int64_t)cols + pad}, {0}, (size_t)rows * (size_t)(cols + pad) * 2};
+    pair m = {{NULL, now.act, rows, cols, (int64_t)cols + pad}, {0}, (size_t)rows * (size_t)(cols + pad) * 2};
     m.h.data = gpu_host_alloc(m.bytes);
     memset(m.h.data, OPS_POISON, m.bytes);
     m.d = m.h;
@@ -109,7 +123,7 @@ static inline rig rig_make(shape s, int positions, int rows, int pad)
     rig g = {.s = s};
     const int32_t pages = positions / s.page_size + 2 * PARTS_MAX;
     g.kv_bytes = (size_t)pages * (size_t)(s.hkv * s.page_size * s.dim) * 2;
-    g.h = (tpw_kv){gpu_host_alloc(g.kv_bytes), gpu_host_alloc(g.kv_bytes), TPW_BF16, s.hkv, s.dim, s.page_size, pages};
+    g.h = (tpw_kv){gpu_host_alloc(g.kv_bytes), gpu_host_alloc(g.kv_bytes), now.act, s.hkv, s.dim, s.page_size, pages};
     memset(g.h.k, OPS_POISON, g.kv_bytes);
     memset(g.h.v, OPS_POISON, g.kv_bytes);
     g.d = g.h;
@@ -129,6 +143,8 @@ static inline void rig_free(rig *g)
     pair *all[] = {&g->q, &g->qg, &g->k, &g->v, &g->out};
     for (int i = 0; i < 5; i++)
         pair_free(all[i]);
+    for (int i = 0; i < PARTS_MAX; i++)
+        free(g->wide[i]);
     free(g->h.k), free(g->h.v);
     gpu_free(gpu, g->d.k), gpu_free(gpu, g->d.v);
     gpu_free(gpu, g->rope), gpu_free(gpu, g->norm);
@@ -179,6 +195,17 @@ static inline void pair_rows(pair *m, int rows)
     GPU_OK(gpu->device->upload(gpu, m->d.data, m->h.data, (size_t)rows * (size_t)m->h.stride * 2, err));
 }
 
+/* The table of a segment in 64 bits, as long as the step needs it: a tool sees a read past its end. */
+static inline const int64_t *wide_table(rig *g, int i, const part *p)
+{
+    const int count = (p->pos + p->rows + g->s.page_size - 1) / g->s.page_size;
+    free(g->wide[i]);
+    g->wide[i] = gpu_host_alloc(sizeof(int64_t) * (size_t)count);
+    for (int n = 0; n < count; n++)
+        g->wide[i][n] = p->t->pages[n];
+    return g->wide[i];
+}
+
 /* Stages the step's batch and sends its rows. */
 static inline void step_stage(rig *g, const part *parts, int n)
 {
@@ -188,7 +215,13 @@ static inline void step_stage(rig *g, const part *parts, int n)
         const part *p = &parts[i];
         const int64_t q = (int64_t)p->pos * g->q.h.cols, k = (int64_t)p->pos * g->k.h.cols;
         const int row = g->batch.rows;
-        g->segments[i] = (tpw_segment){row, p->rows, 1, 1 + i, p->pos, p->t->pages};
+        g->segments[i] = (tpw_segment){.row0 = row,
+                                       .rows = p->rows,
+                                       .rows_certain = 1,
+                                       .slot = 1 + i,
+                                       .pos = p->pos,
+                                       .pages = now.wide ? NULL : p->t->pages,
+                                       .pages_wide = now.wide ? wide_table(g, i, p) : NULL};
         rows_put(&g->q, row, p->t->q + q, p->rows);
         rows_put(&g->qg, row, p->t->qg + 2 * q, p->rows);
         rows_put(&g->k, row, p->t->k + k, p->rows);

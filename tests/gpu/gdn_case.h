@@ -104,7 +104,11 @@ static inline tpw_batch batch_of(const part *parts, int n, tpw_segment *segments
 {
     tpw_batch batch = {.segment_count = n, .segments = segments};
     for (int i = 0; i < n; i++) {
-        segments[i] = (tpw_segment){batch.rows, parts[i].rows, parts[i].certain, parts[i].slot, parts[i].pos, NULL};
+        segments[i] = (tpw_segment){.row0 = batch.rows,
+                                    .rows = parts[i].rows,
+                                    .rows_certain = parts[i].certain,
+                                    .slot = parts[i].slot,
+                                    .pos = parts[i].pos};
         batch.rows += parts[i].rows;
     }
     return batch;
@@ -155,7 +159,7 @@ static inline void commit_segments(layer *l, const tpw_segment *segments, int n,
 static inline void commit(layer *l, int slot, int before, int pos)
 {
     const int32_t certain = before > 0, rows = pos - before + certain;
-    const tpw_segment segment = {0, rows, certain, slot, before - certain, NULL};
+    const tpw_segment segment = {.rows = rows, .rows_certain = certain, .slot = slot, .pos = before - certain};
     if (rows > 0)
         commit_segments(l, &segment, 1, &rows);
 }

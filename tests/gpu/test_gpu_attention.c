@@ -1,5 +1,5 @@
 /* attn_prepare against the host bit for bit; attention against double precision and the host, and its bits against themselves:
- * decode, verify and prefill, cuts, pages, neighbours, passes and tiles. Activations are BF16 (there is no F16 activation).
+ * decode, verify and prefill, cuts, pages, neighbours, passes and tiles, in BF16 and F16, with tables of 32 and 64 bits.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "attention_rig.h"
 
@@ -10,6 +10,9 @@ static const shape seed_shapes[] = {{1, 1, 1, 128, 8},   {1, 4, 4, 128, 8},  {2,
                                     {8, 64, 64, 128, 8}, {1, 24, 4, 256, 8}, {1, 12, 2, 256, 8}, {1, 6, 1, 256, 8},
                                     {2, 12, 2, 256, 64}, {1, 24, 4, 256, 64}};
 #define SEED_SHAPES (int)(sizeof seed_shapes / sizeof *seed_shapes)
+
+static const flavour flavours[] = {{TPW_BF16, false}, {TPW_BF16, true}, {TPW_F16, false}, {TPW_F16, true}};
+#define FLAVOURS 4
 
 static size_t cases, elements;
 
@@ -40,8 +43,11 @@ static void exact_row(const tape *t, int pos, int head, double *out)
 }
 
 /* |v| <= 1.1. Rounding p to BF16 moves a mean of v by at most 2^-9 of that, rounding the result as much again; all that is in FP32
- * adds less than a twentieth. */
-#define BOUND (1.1 * 0x1p-8 * 1.05)
+ * adds less than a twentieth. F16 has three bits more, and weights below 2^-14 lose up to 2^-25 each. */
+static double bound(int keys)
+{
+    return 1.1 * 0x1p-8 * 0.05 + 1.1 * (now.act == TPW_F16 ? 0x1p-11 + keys * 0x1p-25 : 0x1p-8);
+}
 
 static void expect_exact(const part *p, int row, int head, const char *what)
 {
@@ -50,8 +56,8 @@ static void expect_exact(const part *p, int row, int head, const char *what)
     exact_row(p->t, p->pos + row, head, want);
     for (int d = 0; d < s.dim; d++) {
         const double got = get(p->out, ((int64_t)row * s.hq + head) * s.dim + d);
-        cr_assert(fabs(got - want[d]) <= BOUND, "%s: position %d head %d dim %d: %g, exact %g", what, p->pos + row,
-                  head, d, got, want[d]);
+        cr_assert(fabs(got - want[d]) <= bound(p->pos + row + 1), "%s: position %d head %d dim %d: %g, exact %g", what,
+                  p->pos + row, head, d, got, want[d]);
     }
     elements += (size_t)s.dim;
 }
@@ -66,8 +72,8 @@ static void expect_host(rig *g, const part *parts, int n, const char *what)
             for (int c = 0; c < g->out.h.cols; c++) {
                 const double got = get(parts[i].out, (int64_t)r * g->out.h.cols + c),
                              want = get(g->out.h.data, (g->segments[i].row0 + r) * g->out.h.stride + c);
-                cr_assert(fabs(got - want) <= 2 * BOUND, "%s: part %d row %d column %d: %g, the host has %g", what, i,
-                          r, c, got, want);
+                cr_assert(fabs(got - want) <= 2 * bound(parts[i].pos + r + 1),
+                          "%s: part %d row %d column %d: %g, the host has %g", what, i, r, c, got, want);
             }
     elements += (size_t)g->batch.rows * (size_t)g->out.h.cols;
 }
@@ -75,12 +81,12 @@ static void expect_host(rig *g, const part *parts, int n, const char *what)
 /* One seed shape: the first sequence takes `rows` rows after `history`, the others fewer at other places. */
 static void check_seed_shape(shape s, int rows, int history, int pad)
 {
-    char what[96];
+    char what[128];
     tape t[PARTS_MAX];
     part parts[PARTS_MAX] = {0};
     int positions = 0, total = 0;
-    snprintf(what, sizeof what, "%d x %d/%d heads of %d, pages of %d, %d rows after %d", s.sequences, s.hq, s.hkv,
-             s.dim, s.page_size, rows, history);
+    snprintf(what, sizeof what, "%d x %d/%d heads of %d, pages of %d, %d rows after %d, %s, tables of %d bits",
+             s.sequences, s.hq, s.hkv, s.dim, s.page_size, rows, history, tpw_dtype_name(now.act), now.wide ? 64 : 32);
     for (int i = 0; i < s.sequences; i++) {
         const int mine = i == 0 ? rows : (rows * i * 5) % 37 + 1, before = i == 0 ? history : (history * i) % 531;
         t[i] = tape_make(s, before + mine, i % 2 ? 1.0f : 3.0f, (uint64_t)(rows * 100 + i));
@@ -121,6 +127,7 @@ static void open_counted(void)
 {
     open_both();
     cases = elements = 0;
+    now = flavours[0];
 }
 
 static void close_counted(size_t cases_least, size_t elements_least)
@@ -131,19 +138,23 @@ static void close_counted(size_t cases_least, size_t elements_least)
     close_both(0);
 }
 
-Test(gpu_attention, seed_prefill_shapes_of_128)
-{
-    open_counted();
-    check_seed_shapes(0, 5);
-    close_counted(70, 3000000);
-}
+#define SEED_TEST(name, first, last, type, bits)       \
+    Test(gpu_attention, seed_prefill_shapes_of_##name) \
+    {                                                  \
+        open_counted();                                \
+        now = (flavour){type, bits == 64};             \
+        check_seed_shapes(first, last);                \
+        close_counted(70, 3000000);                    \
+    }
 
-Test(gpu_attention, seed_prefill_shapes_of_256)
-{
-    open_counted();
-    check_seed_shapes(5, SEED_SHAPES);
-    close_counted(70, 3000000);
-}
+SEED_TEST(128_bf16_i32, 0, 5, TPW_BF16, 32)
+SEED_TEST(128_bf16_i64, 0, 5, TPW_BF16, 64)
+SEED_TEST(128_f16_i32, 0, 5, TPW_F16, 32)
+SEED_TEST(128_f16_i64, 0, 5, TPW_F16, 64)
+SEED_TEST(256_bf16_i32, 5, SEED_SHAPES, TPW_BF16, 32)
+SEED_TEST(256_bf16_i64, 5, SEED_SHAPES, TPW_BF16, 64)
+SEED_TEST(256_f16_i32, 5, SEED_SHAPES, TPW_F16, 32)
+SEED_TEST(256_f16_i64, 5, SEED_SHAPES, TPW_F16, 64)
 
 /* The seed's decode shapes: one row after many. */
 Test(gpu_attention, seed_decode_shapes)
@@ -153,10 +164,12 @@ Test(gpu_attention, seed_decode_shapes)
                                    {1, 24, 4, 256, 16}, {1, 12, 2, 256, 16},  {1, 6, 1, 256, 16}};
     static const int keys[] = {15, 1024, 1024, 1024, 1024, 2048, 32, 32, 32};
     open_counted();
-    for (int i = 0; i < 9; i++)
-        for (int n = 0; n < 3; n++)
-            check_seed_shape(shapes[i], 1, keys[i] - 1 - n * keys[i] / 3, 8);
-    close_counted(27, 100000);
+    for (int i = 0; i < FLAVOURS * 9; i++)
+        for (int n = 0; n < 3; n++) {
+            now = flavours[i / 9];
+            check_seed_shape(shapes[i % 9], 1, keys[i % 9] - 1 - n * keys[i % 9] / 3, 8);
+        }
+    close_counted(FLAVOURS * 27, FLAVOURS * 100000);
 }
 
 /* Every grouping, head size and page size; rows on both sides of each border of tiles and splits. */
@@ -166,17 +179,17 @@ Test(gpu_attention, groups_pages_and_borders)
     open_counted();
     for (int n = 0; n < 5 * 3 * 9; n++) {
         const int page = 1 << n % 9;
+        now = flavours[n / 7 % FLAVOURS];
         check_seed_shape((shape){1 + n % 2, 2 * groups[n % 5], 2, 64 << n / 5 % 3, page}, rows[n % 8], at[n / 3 % 5],
                          n % 4);
     }
     close_counted(135, 500000);
 }
 
-Test(gpu_attention, decode_to_32768_keys)
+static void check_decode(void)
 {
     const shape s = {1, 12, 2, 256, 64};
     const int keys[] = {32768, 32767, 32001, 16385, 8192, 4097, 2048}, most = 32768;
-    open_counted();
     tape t = tape_make(s, most, 2.0f, 5);
     rig g = rig_make(s, most, 64, 8);
     uint16_t *out = gpu_host_alloc(64 * 12 * 256 * 2), *other = gpu_host_alloc(64 * 12 * 256 * 2);
@@ -200,7 +213,17 @@ Test(gpu_attention, decode_to_32768_keys)
     free(out), free(other);
     tape_free(&t);
     rig_free(&g);
-    close_counted(7, 7 * 2 * 12 * 256);
+}
+
+/* Each length as decode row, as the last of nine and as the last of 64. */
+Test(gpu_attention, decode_to_32768_keys)
+{
+    open_counted();
+    for (int i = 0; i < FLAVOURS; i++) {
+        now = flavours[i];
+        check_decode();
+    }
+    close_counted(FLAVOURS * 7, FLAVOURS * 7 * 2 * 12 * 256);
 }
 
 /* How a sequence is cut and what stands beside it. */
@@ -290,8 +313,11 @@ static void check_cuts(shape s, const cutting *cuts, int n)
     uint16_t *out = gpu_host_alloc((size_t)t.n * (size_t)(s.hq * s.dim) * 2),
              *kv = gpu_host_alloc((size_t)t.n * (size_t)(2 * s.hkv * s.dim) * 2);
     run_sequence(&t, (cutting){1024, 64, 0, 8, 1}, out, kv);
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) {
+        now.wide = i % 3 == 1; /* whatever the tables' width */
         check_cut(&t, cuts[i], out, kv);
+    }
+    now.wide = false;
     free(out), free(kv);
     tape_free(&t);
 }
@@ -368,12 +394,11 @@ Test(gpu_attention, verify_rows_are_decode_rows)
 }
 
 /* Passes over little scratch, other tiles, parts and stages: the bits stay. */
-Test(gpu_attention, resources_change_no_bit)
+static void check_resources(void)
 {
     const shape s = {4, 12, 2, 256, 64};
     static const int pos[] = {3000, 255, 1500, 0}, rows[] = {1, 4, 9, 40};
     const size_t width = 12 * 256;
-    open_counted();
     tpw_cuda *inner = tpw_cuda_of(gpu);
     const size_t scratch = inner->scratch_bytes, shared = inner->shared_bytes;
     const int32_t processors = inner->gpu.processors;
@@ -410,7 +435,16 @@ Test(gpu_attention, resources_change_no_bit)
         tape_free(&t[i]);
     free(first), free(out);
     rig_free(&g);
-    close_counted(48, 48 * 54 * width);
+}
+
+Test(gpu_attention, resources_change_no_bit)
+{
+    open_counted();
+    for (int i = 0; i < FLAVOURS; i += 2) {
+        now = flavours[i];
+        check_resources();
+    }
+    close_counted(2 * 48, 2 * 48 * 54 * 12 * 256);
 }
 
 /* A page that cannot be: the sequence's rows are no numbers, its neighbour's are untouched. */
@@ -441,6 +475,15 @@ Test(gpu_attention, a_page_that_is_not_there)
         }
         a.pages[5] = page;
     }
+    now.wide = true; /* a page past 32 bits is named before anything runs */
+    const part one = {&a, 280, 1, out};
+    step_stage(&g, &one, 1);
+    g.wide[0][5] = INT64_C(1) << 32 | a.pages[5];
+    tpw_error error = {0};
+    cr_assert_eq(gpu->device->stage(gpu, &g.batch, s.page_size, &error), TPW_ERR_ARGUMENT);
+    cr_assert(strstr(error.text, "page 4294967") != NULL, "%s", error.text);
+    const tpw_attention_args args = {&g.batch, g.q.h, g.qg.h, s.hq, g.h, g.out.h};
+    cr_assert_eq(host->ops->attention(host, &args, NULL), TPW_ERR_ARGUMENT);
     free(out), free(good);
     tape_free(&a), tape_free(&b);
     rig_free(&g);
@@ -465,7 +508,8 @@ static void check_prepare(shape s, tpw_dtype act, int rope_dim, int odd)
              rope = twin_mat_make(TPW_F32, 600, rope_dim > 0 ? rope_dim : 2, 0, odd);
     twin_mat *all[] = {&qg, &k, &v, &q, &cache_k, &cache_v, &q_norm, &k_norm, &rope};
     for (int i = 0, row = 0, page = pages - 1; i < 4; row += rows[i++]) {
-        segments[i] = (tpw_segment){row, rows[i], 1, 1 + i, pos[i], list + i * 601};
+        segments[i] = (tpw_segment){
+            .row0 = row, .rows = rows[i], .rows_certain = 1, .slot = 1 + i, .pos = pos[i], .pages = list + i * 601};
         for (int p = 0; p <= 600 / s.page_size; p++)
             list[i * 601 + p] = p * s.page_size < pos[i] + rows[i] ? page-- : -1;
     }
@@ -546,6 +590,8 @@ Test(gpu_attention, refusals_name_what_is_wrong)
     REFUSED(attention, a, TPW_ERR_UNSUPPORTED, "heads of 576");
     a = good, a.q.dtype = TPW_F32;
     REFUSED(attention, a, TPW_ERR_UNSUPPORTED, "F32");
+    a = good, a.kv.dtype = TPW_F16;
+    REFUSED(attention, a, TPW_ERR_UNSUPPORTED, "K/V F16");
     a = good, a.kv.page_size = 24;
     REFUSED(attention, a, TPW_ERR_UNSUPPORTED, "24");
     a = good, a.kv.page_size = 512;

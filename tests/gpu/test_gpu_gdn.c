@@ -485,7 +485,7 @@ Test(gpu_gdn, a_layer_without_waits)
         for (int i = 0; i < STEPS; i++) {
             static const int sizes[] = {80, 1, 1, 4, 1, 33, 1, 9, 1};
             const int rows = sizes[i % 9], drafts = rows < 17 ? rows - 1 : 0;
-            const tpw_segment segment = {0, rows, rows - drafts, 1, pos, NULL};
+            const tpw_segment segment = {.rows = rows, .rows_certain = rows - drafts, .slot = 1, .pos = pos};
             const tpw_batch batch = {rows, 1, &segment};
             tpw_mat mats[11];
             for (int m = 0; m < 11; m++) {
@@ -539,7 +539,7 @@ Test(gpu_gdn, a_layer_without_waits)
 Test(gpu_gdn, refusals_name_what_is_wrong)
 {
     open_both();
-    tpw_segment segment = {0, 1, 1, 1, 0, NULL};
+    tpw_segment segment = {.rows = 1, .rows_certain = 1, .slot = 1};
     const tpw_batch batch = {1, 1, &segment}, other = batch;
     GPU_OK(gpu->device->stage(gpu, &batch, 16, err));
     tpw_error err = {0};
@@ -551,9 +551,9 @@ Test(gpu_gdn, refusals_name_what_is_wrong)
     delta.batch = &batch;
     segment.slot = 3;
     REFUSED(delta, delta, TPW_ERR_ARGUMENT, "slot 3");
-    segment = (tpw_segment){0, 20, 1, 1, 0, NULL};
+    segment = (tpw_segment){.rows = 20, .rows_certain = 1, .slot = 1};
     REFUSED(delta, delta, TPW_ERR_UNSUPPORTED, "at most 16");
-    segment = (tpw_segment){0, 1, 1, 1, 0, NULL};
+    segment = (tpw_segment){.rows = 1, .rows_certain = 1, .slot = 1};
     delta.v = f16;
     REFUSED(delta, delta, TPW_ERR_UNSUPPORTED, "F16");
     delta.v = one;
@@ -567,9 +567,9 @@ Test(gpu_gdn, refusals_name_what_is_wrong)
     REFUSED(delta_commit, unknown, TPW_ERR_ARGUMENT, "not staged");
     segment.slot = 0;
     REFUSED(delta_commit, commit_args, TPW_ERR_ARGUMENT, "slot 0");
-    segment = (tpw_segment){0, 20, 1, 1, 0, NULL};
+    segment = (tpw_segment){.rows = 20, .rows_certain = 1, .slot = 1};
     REFUSED(delta_commit, commit_args, TPW_ERR_UNSUPPORTED, "at most 16");
-    segment = (tpw_segment){0, 1, 1, 1, 0, NULL};
+    segment = (tpw_segment){.rows = 1, .rows_certain = 1, .slot = 1};
     tpw_conv_args conv = {&batch, keys, cells, 9, {cells, TPW_F32, 3, 4}, keys};
     REFUSED(conv, conv, TPW_ERR_UNSUPPORTED, "width of 9");
     conv.width = 4, conv.state.channels = 5;

@@ -216,7 +216,20 @@ Test(gpu_gemm, odd_shapes)
     tpw_cuda_destroy(exec);
 }
 
-/* The partial sums of n ranks, joined by the tree over ranks, are the sum of one rank; so are slices left apart. */
+/* Sums that a tree over four ranks gives otherwise when ranks 1 and 2 are exchanged in it. */
+static size_t moved_by_exchange(const float *sum, size_t n)
+{
+    size_t moved = 0;
+    for (size_t k = 0; k < n; k++) {
+        const float right = (sum[k] + sum[n + k]) + (sum[2 * n + k] + sum[3 * n + k]);
+        const float wrong = (sum[k] + sum[2 * n + k]) + (sum[n + k] + sum[3 * n + k]);
+        moved += memcmp(&right, &wrong, sizeof right) != 0;
+    }
+    return moved;
+}
+
+/* The partial sums of n ranks, joined by the tree over ranks, are the sum of one rank; so are slices left apart. A tree with two
+ * ranks exchanged would be found here. */
 Test(gpu_gemm, ranks_fold_to_one)
 {
     static const shape shapes[] = {
@@ -260,6 +273,9 @@ Test(gpu_gemm, ranks_fold_to_one)
                 gpu_free(exec, x_device);
                 gemm_part_free(exec, &part);
             }
+            if (size == 4)
+                cr_assert_gt(moved_by_exchange(sum, n), n / 100, "%s: two ranks exchanged change next to nothing",
+                             s->name);
             for (int step = 1; step < size; step *= 2)
                 for (int rank = 0; rank < size; rank += 2 * step)
                     for (size_t k = 0; k < n; k++)

@@ -117,7 +117,12 @@ static tpw_batch random_batch(tpw_segment *segments, int32_t *pages, ops_random 
     tpw_batch batch = {.segment_count = 1 + (int32_t)(ops_next(r) % 4), .segments = segments};
     for (int32_t i = 0; i < batch.segment_count; i++) {
         const int32_t rows = 1 + (int32_t)(ops_next(r) % 9);
-        segments[i] = (tpw_segment){batch.rows, rows, 1, 1 + i, (int64_t)(ops_next(r) % 200), pages};
+        segments[i] = (tpw_segment){.row0 = batch.rows,
+                                    .rows = rows,
+                                    .rows_certain = 1,
+                                    .slot = 1 + i,
+                                    .pos = (int64_t)(ops_next(r) % 200),
+                                    .pages = pages};
         batch.rows += rows;
     }
     return batch;

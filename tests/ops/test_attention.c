@@ -1,6 +1,7 @@
 /* Attention: bits against a literal model of the contract, accuracy against double, pages, cuts and poison.
  * SPDX-License-Identifier: Apache-2.0 */
 #include "kernels/elementary.h"
+#include "kernels/host/element.h"
 #include "ops_test.h"
 
 #define PAD 6
@@ -21,6 +22,7 @@ typedef struct tape {
 typedef struct cache {
     tpw_kv kv;
     int32_t *pages;
+    int64_t *wide; /* the table in 64 bits, or NULL */
 } cache;
 
 static tpw_exec *open_best(void)
@@ -32,7 +34,7 @@ static tpw_exec *open_best(void)
 
 static float to_act(float x, tpw_dtype act)
 {
-    return act == TPW_BF16 ? tpw_bf16_to_f32(tpw_bf16_from_f32(x)) : x;
+    return tpw_element_round(x, act);
 }
 
 static void *poison(size_t n)
@@ -45,15 +47,12 @@ static void *poison(size_t n)
 
 static void put(void *p, tpw_dtype dtype, int64_t i, float value)
 {
-    if (dtype == TPW_BF16)
-        ((uint16_t *)p)[i] = tpw_bf16_from_f32(value);
-    else
-        ((float *)p)[i] = value;
+    tpw_element_set(p, dtype, i, value);
 }
 
 static float get(const void *p, tpw_dtype dtype, int64_t i)
 {
-    return dtype == TPW_BF16 ? tpw_bf16_to_f32(((const uint16_t *)p)[i]) : ((const float *)p)[i];
+    return tpw_element_get(p, dtype, i);
 }
 
 /* Keys grow or shrink along the sequence, so that the running maximum moves from split to split in both ways. */
@@ -85,7 +84,8 @@ static cache cache_make(const tape *t, uint64_t start)
     int count = t->n / s.page_size + 1, all = count + 4;
     size_t bytes = (size_t)all * (size_t)(s.hkv * s.page_size * s.dim) * tpw_dtype_size(s.act);
     cache c = {{poison(bytes), poison(bytes), s.act, s.hkv, s.dim, s.page_size, all},
-               malloc(sizeof(int32_t) * (size_t)all)};
+               malloc(sizeof(int32_t) * (size_t)all),
+               NULL};
     for (int i = 0; i < all - 1; i++)
         c.pages[i] = i + 1;
     for (int i = all - 2; i > 0; i--) {
@@ -97,7 +97,15 @@ static cache cache_make(const tape *t, uint64_t start)
 
 static void cache_free(cache *c)
 {
-    free(c->kv.k), free(c->kv.v), free(c->pages);
+    free(c->kv.k), free(c->kv.v), free(c->pages), free(c->wide);
+}
+
+/* From now on the op is given a table of 64 bits, and no other. */
+static void cache_widen(cache *c, int count)
+{
+    c->wide = malloc(sizeof(int64_t) * (size_t)count);
+    for (int i = 0; i < count; i++)
+        c->wide[i] = c->pages[i];
 }
 
 static void cache_write(const cache *c, const tape *t, int from, int to)
@@ -127,7 +135,13 @@ static tpw_status try_step(tpw_exec *exec, const part *parts, int n, tpw_error *
     tpw_segment segments[4];
     tpw_batch batch = {.segment_count = n, .segments = segments};
     for (int i = 0; i < n; i++) {
-        segments[i] = (tpw_segment){batch.rows, parts[i].rows, parts[i].rows, 1 + i, parts[i].pos, parts[i].c->pages};
+        segments[i] = (tpw_segment){.row0 = batch.rows,
+                                    .rows = parts[i].rows,
+                                    .rows_certain = parts[i].rows,
+                                    .slot = 1 + i,
+                                    .pos = parts[i].pos,
+                                    .pages = parts[i].c->wide != NULL ? NULL : parts[i].c->pages,
+                                    .pages_wide = parts[i].c->wide};
         batch.rows += parts[i].rows;
     }
     int width = s.hq * s.dim, stride = width + PAD, stride2 = 2 * width + PAD;
@@ -250,7 +264,7 @@ static void expect_row(const tape *t, int pos, const float *out)
 static void expect_exact(const tape *t, int pos, const float *out)
 {
     shape s = t->s;
-    double want[512], bound = s.act == TPW_BF16 ? 6e-3 : 3e-6;
+    double want[512], bound = s.act == TPW_BF16 ? 6e-3 : s.act == TPW_F16 ? 8e-4 : 3e-6;
     for (int h = 0; h < s.hq; h++) {
         exact_row(t, pos, h, want);
         for (int d = 0; d < s.dim; d++)
@@ -268,6 +282,8 @@ static void check_lengths(tpw_exec *exec, shape s, float spread)
         float out[6 * 256];
         cache c = cache_make(&t, i); /* keys past the row stay NaN */
         cache_write(&c, &t, 0, lengths[i]);
+        if (i % 2)
+            cache_widen(&c, (lengths[i] - 1) / s.page_size + 1);
         step(exec, &(part){&t, &c, lengths[i] - 1, 1, out}, 1);
         expect_row(&t, lengths[i] - 1, out);
         expect_exact(&t, lengths[i] - 1, out);
@@ -279,7 +295,8 @@ static void check_lengths(tpw_exec *exec, shape s, float spread)
 Test(attention, lengths_dims_and_ratios)
 {
     static const shape shapes[] = {{6, 1, 64, 16, TPW_F32},  {2, 2, 128, 64, TPW_BF16}, {4, 2, 256, 64, TPW_BF16},
-                                   {3, 1, 40, 256, TPW_F32}, {1, 1, 256, 1, TPW_F32},   {6, 2, 64, 64, TPW_BF16}};
+                                   {3, 1, 40, 256, TPW_F32}, {1, 1, 256, 1, TPW_F32},   {6, 2, 64, 64, TPW_BF16},
+                                   {6, 1, 256, 64, TPW_F16}, {4, 4, 128, 8, TPW_F16}};
     tpw_exec *exec = open_best();
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         check_lengths(exec, shapes[i], i % 2 ? 2.0f : 0.5f);
@@ -291,8 +308,12 @@ Test(attention, sharp_and_flat_scores_on_every_isa)
     static const float spreads[] = {0.0f, 1.0f, 40.0f};
     for (int e = 0; e < OPS_ISAS; e++) {
         tpw_exec *exec = ops_exec(e);
-        for (int i = 0; exec && i < 3; i++) {
-            tape t = tape_make((shape){2, 1, 48, 16, i == 1 ? TPW_BF16 : TPW_F32}, 700, spreads[i], 5);
+        for (int i = 0; exec && i < 6; i++) {
+            tape t = tape_make((shape){2, 1, 48, 16,
+                                       i == 1  ? TPW_BF16
+                                       : i < 3 ? TPW_F32
+                                               : TPW_F16},
+                               700, spreads[i % 3], 5);
             cache c = cache_make(&t, 1);
             float out[9 * 96];
             cache_write(&c, &t, 0, t.n);
@@ -384,6 +405,11 @@ Test(attention, what_cannot_be_done_is_refused)
     cr_assert_not_null(strstr(err.text, "page 0 of position 16"));
     c.pages[1] = c.kv.pages;
     cr_assert_eq(try_step(exec, &p, 1, NULL), TPW_ERR_ARGUMENT);
+    cache_widen(&c, 3);
+    c.wide[1] = INT64_C(1) << 32 | 2;
+    cr_assert_eq(try_step(exec, &p, 1, &err), TPW_ERR_ARGUMENT);
+    cr_assert_not_null(strstr(err.text, "page 4294967298 of position 16"));
+    free(c.wide), c.wide = NULL;
     c.pages[1] = 2, c.kv.page_size = 24;
     cr_assert_eq(try_step(exec, &p, 1, &err), TPW_ERR_UNSUPPORTED);
     c.kv.page_size = 512;

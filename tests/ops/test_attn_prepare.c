@@ -116,7 +116,8 @@ static step *step_make(shape s, uint64_t start)
     size_t bytes = (size_t)(page + 1) * (size_t)(s.hkv * s.page_size * s.dim) * tpw_dtype_size(s.act);
     t->args.kv.k = poison(bytes), t->args.kv.v = poison(bytes);
     for (int i = 0; i < 3; i++) {
-        t->segments[i] = (tpw_segment){row, rows[i], rows[i], 1 + i, pos[i], t->pages[i]};
+        t->segments[i] = (tpw_segment){
+            .row0 = row, .rows = rows[i], .rows_certain = rows[i], .slot = 1 + i, .pos = pos[i], .pages = t->pages[i]};
         row += rows[i];
         for (int p = 0; p * s.page_size < POSITIONS; p++)
             t->pages[i][p] = p * s.page_size < pos[i] + rows[i] ? page-- : -1;

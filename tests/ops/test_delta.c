@@ -60,7 +60,11 @@ static tpw_status try_step(tpw_exec *exec, tpw_gdn_state g, const part *parts, i
     tpw_segment segments[8];
     tpw_batch batch = {.segment_count = n, .segments = segments};
     for (int i = 0; i < n; i++) {
-        segments[i] = (tpw_segment){batch.rows, parts[i].rows, parts[i].certain, parts[i].slot, parts[i].pos, NULL};
+        segments[i] = (tpw_segment){.row0 = batch.rows,
+                                    .rows = parts[i].rows,
+                                    .rows_certain = parts[i].certain,
+                                    .slot = parts[i].slot,
+                                    .pos = parts[i].pos};
         batch.rows += parts[i].rows;
     }
     int M = batch.rows, keys = s.hk * s.dk, values = s.hv * s.dv;

@@ -1,12 +1,12 @@
 // Causal attention over paged keys and values on tensor cores: the arithmetic of ops.h, one for decode, verify and prefill.
 //
-// BF16 only. Fixed for every row, whatever shares the step with it:
+// BF16 or F16. Fixed for every row, whatever shares the step with it:
 //   score  = a chain of m16n8k16 over D from +0, times 1/sqrt(D);  m = largest score of the split's keys at or before the row;
-//   p      = e^(score - m) as tpw_attention_exp forms it;  o: per 64 keys a chain of four m16n8k16 of bf16(p) and V from +0;
+//   p      = e^(score - m) as tpw_attention_exp forms it;  o: per 64 keys a chain of four m16n8k16 of act(p) and V from +0;
 //   l      : per 32 keys, lane t of four adds keys 8j + 2t and 8j + 2t + 1 for j = 0..3 in order from +0, then (0+1)+(2+3);
 //   64-key sums of l are first + second half; l and o of a split are (0+1)+(2+3) of their 64-key sums;
 //   the first split is taken as it is; later ones fold, M' = max(M, m), O = fma(O, e^(M-M'), o * e^(m-M')), L alike;
-//   out    = bf16((O * (1/L)) * sigmoid(gate)), the sigmoid from the same exponential.
+//   out    = act((O * (1/L)) * sigmoid(gate)), the sigmoid from the same exponential.
 // Keys after the row have p = 0 by select; K and V past the tile's last key are zeros and never read. The K/V of other rows of
 // the step must be finite.
 //
@@ -42,7 +42,7 @@ __device__ __forceinline__ bool find_work(const tpw_attention_params &p, int32_t
 }
 
 // 16 MT queries of a KV head (blockIdx.y) over their splits.
-template <int D, int MT>
+template <int D, int MT, bool F16>
 __global__ void __launch_bounds__(THREADS, MT == 1 ? 2 : 1) attend(const __grid_constant__ tpw_attention_params p)
 {
     extern __shared__ __align__(128) unsigned char memory[];
@@ -72,18 +72,18 @@ __global__ void __launch_bounds__(THREADS, MT == 1 ? 2 : 1) attend(const __grid_
     for (int32_t split = begin; split < end; split++) {
         float s[MT][4][4] = {};
         for (int block = 0; block < BLOCKS; block++)
-            add_scores<D, MT>(s, tpw_shared(q), next_block(p, w, f, bad), block);
+            add_scores<D, MT, F16>(s, tpw_shared(q), next_block(p, w, f, bad), block);
         find_maxima<MT>(s, rows, split, p.root);
         __syncthreads();
-        find_weights<MT>(s, rows, weights, split);
+        find_weights<MT, F16>(s, rows, weights, split);
         __syncthreads();
         if (threadIdx.x < TILE)
             join_row(&rows[threadIdx.x], split, split == begin, *bad != 0);
 #pragma unroll
         for (int block = 0; block < BLOCKS; block++)
             if (block < v_blocks)
-                add_values<share::MW, share::NV>(O[block], tpw_shared(weights), next_block(p, w, f, bad), row0, unit,
-                                                 rows);
+                add_values<share::MW, share::NV, F16>(O[block], tpw_shared(weights), next_block(p, w, f, bad), row0,
+                                                      unit, rows);
     }
     if (!p.few && threadIdx.x < TILE)
         rows[threadIdx.x].L = 1.0f / rows[threadIdx.x].L;
@@ -93,8 +93,9 @@ __global__ void __launch_bounds__(THREADS, MT == 1 ? 2 : 1) attend(const __grid_
         const int h = i % 2, n = i / 2 % share::NV, m = i / 2 / share::NV % share::MW,
                   block = i / 2 / share::NV / share::MW;
         if (block < v_blocks)
-            store_pair(p, w, rows, row0 + row_of(m, h), (v_first + block) * BLOCK_DIMS + (unit + n) * 8 + lane % 4 * 2,
-                       begin, &O[block][m][n][2 * h]);
+            store_pair<F16>(p, w, rows, row0 + row_of(m, h),
+                            (v_first + block) * BLOCK_DIMS + (unit + n) * 8 + lane % 4 * 2, begin,
+                            &O[block][m][n][2 * h]);
     }
     if (p.few && v_first == 0)
         store_sums(p, w, rows, TILE, begin);
@@ -144,19 +145,21 @@ __global__ void __launch_bounds__(256) fold_splits(const __grid_constant__ tpw_a
     }
     const int64_t row = w.row0 + w.first / p.group, head = (int64_t)blockIdx.y * p.group + w.first % p.group;
     p.out[row * p.out_stride + head * p.dim + column] =
-        tpw_attention_out(O, 1.0f / L, p.qg[row * p.qg_stride + (2 * head + 1) * p.dim + column]);
+        tpw_attention_out(p.f16, O, 1.0f / L, p.qg[row * p.qg_stride + (2 * head + 1) * p.dim + column]);
 }
 
 typedef void (*attend_kernel)(tpw_attention_params);
 
-template <int D> attend_kernel kernel_of_size(int32_t tile)
+template <int D, bool F16> attend_kernel kernel_of_size(int32_t tile)
 {
-    return tile == 16 ? attend<D, 1> : tile == 32 ? attend<D, 2> : attend<D, 4>;
+    return tile == 16 ? attend<D, 1, F16> : tile == 32 ? attend<D, 2, F16> : attend<D, 4, F16>;
 }
 
-attend_kernel kernel_of(int32_t dim, int32_t tile)
+template <bool F16> attend_kernel kernel_of_type(int32_t dim, int32_t tile)
 {
-    return dim == 256 ? kernel_of_size<256>(tile) : dim == 128 ? kernel_of_size<128>(tile) : kernel_of_size<64>(tile);
+    return dim == 256   ? kernel_of_size<256, F16>(tile)
+           : dim == 128 ? kernel_of_size<128, F16>(tile)
+                        : kernel_of_size<64, F16>(tile);
 }
 
 // What the host knows of one class of segments.
@@ -198,7 +201,7 @@ int32_t stages_of(const tpw_exec *exec, int32_t dim, int32_t tile, size_t ctas)
 
 tpw_status launch_attend(const tpw_exec *exec, tpw_attention_params *p, int32_t tile, int64_t blocks, tpw_error *err)
 {
-    const attend_kernel kernel = kernel_of(p->dim, tile);
+    const attend_kernel kernel = p->f16 ? kernel_of_type<true>(p->dim, tile) : kernel_of_type<false>(p->dim, tile);
     const int32_t paired = stages_of(exec, p->dim, tile, 2);
     p->stages = stages_of(exec, p->dim, tile, 1);
     if (p->stages < STAGES_MIN)
@@ -284,11 +287,13 @@ tpw_status run_many(const tpw_exec *exec, tpw_attention_params p, const census *
 tpw_status check_shape(const tpw_attention_args *a, tpw_error *err)
 {
     const tpw_kv *kv = &a->kv;
-    if (kv->dtype != TPW_BF16 || a->q.dtype != TPW_BF16 || a->qg.dtype != TPW_BF16 || a->out.dtype != TPW_BF16)
-        return tpw_fail(err, TPW_ERR_UNSUPPORTED,
-                        "cuda attention: q %s, qg %s, out %s and K/V %s must all be BF16; use --compute=bf16",
-                        tpw_dtype_name(a->q.dtype), tpw_dtype_name(a->qg.dtype), tpw_dtype_name(a->out.dtype),
-                        tpw_dtype_name(kv->dtype));
+    if ((kv->dtype != TPW_BF16 && kv->dtype != TPW_F16) || a->q.dtype != kv->dtype || a->qg.dtype != kv->dtype ||
+        a->out.dtype != kv->dtype)
+        return tpw_fail(
+            err, TPW_ERR_UNSUPPORTED,
+            "cuda attention: q %s, qg %s, out %s and K/V %s must all be BF16 or all F16; use --compute=bf16",
+            tpw_dtype_name(a->q.dtype), tpw_dtype_name(a->qg.dtype), tpw_dtype_name(a->out.dtype),
+            tpw_dtype_name(kv->dtype));
     if (kv->head_dim != 64 && kv->head_dim != 128 && kv->head_dim != 256)
         return tpw_fail(err, TPW_ERR_UNSUPPORTED, "cuda attention: heads of %d; 64, 128 and 256 are supported",
                         (int)kv->head_dim);
@@ -329,9 +334,10 @@ tpw_status check_sizes(const tpw_attention_args *a, tpw_error *err)
                         (int)kv->page_size, (int)kv->heads, (int)a->batch->rows);
     for (int32_t i = 0; i < a->batch->segment_count; i++) {
         const tpw_segment *s = &a->batch->segments[i];
-        if (s->pos < 0 || s->pages == NULL || s->pos > INT32_MAX - s->rows - TPW_SPLIT_KEYS)
+        const bool tables = s->pages != NULL || s->pages_wide != NULL;
+        if (s->pos < 0 || !tables || s->pos > INT32_MAX - s->rows - TPW_SPLIT_KEYS)
             return tpw_fail(err, TPW_ERR_ARGUMENT, "cuda attention: segment %d at position %lld%s", (int)i,
-                            (long long)s->pos, s->pages == NULL ? " has no pages" : " is out of range");
+                            (long long)s->pos, !tables ? " has no pages" : " is out of range");
     }
     return TPW_OK;
 }
@@ -347,6 +353,7 @@ tpw_attention_params params_of(const tpw_attention_args *a, const tpw_cuda_batch
     p.pages = a->kv.pages, p.page_size = a->kv.page_size, p.kv_heads = a->kv.heads;
     while (1 << p.page_shift < p.page_size)
         p.page_shift++;
+    p.f16 = a->kv.dtype == TPW_F16;
     p.group = a->q_heads / a->kv.heads, p.dim = a->kv.head_dim, p.root = tpw_rsqrt((float)a->kv.head_dim);
     return p;
 }

@@ -6,6 +6,7 @@
 #define TPW_KERNELS_CUDA_ATTENTION_CUH
 
 #include "kernels/cuda/attention_math.cuh"
+#include "kernels/cuda/convert.cuh"
 #include "kernels/cuda/rows.cuh"
 
 #define TPW_FEW_ROWS 16 // segments of so many rows have their splits done in parallel, longer ones walk through them
@@ -29,6 +30,7 @@ struct tpw_attention_params {
     int32_t dim;
     float root;     // 1/sqrt(D)
     bool q_wide;    // 16-byte loads of q are possible
+    bool f16;       // the activations; else BF16
     bool few;       // the class of segments: few rows, or more
     int32_t tiles;  // at most so many in the class
     int32_t stages; // of the pipeline
@@ -128,10 +130,11 @@ static __device__ __forceinline__ void tpw_attention_join(bool first, float m, f
 }
 
 // The result of a row's element: one division a row, the gate, one rounding.
-static __device__ __forceinline__ uint16_t tpw_attention_out(float O, float inverse, uint16_t gate)
+static __device__ __forceinline__ uint16_t tpw_attention_out(bool f16, float O, float inverse, uint16_t gate)
 {
-    const float sigmoid = 1.0f / (1.0f + tpw_attention_exp(-tpw_bf16_to_f32(gate)));
-    return tpw_bf16_from_f32(O * inverse * sigmoid);
+    const float wide = f16 ? tpw_f32_from_bits(tpw_bits_from_f16(gate)) : tpw_bf16_to_f32(gate);
+    const float sigmoid = 1.0f / (1.0f + tpw_attention_exp(-wide)), y = O * inverse * sigmoid;
+    return f16 ? (uint16_t)tpw_f16_from_bits(tpw_f32_bits(y)) : tpw_bf16_from_f32(y);
 }
 
 #endif

@@ -149,7 +149,7 @@ __device__ __forceinline__ void load_queries(const tpw_attention_params &p, cons
 }
 
 // Adds 64 dims of the products of all queries and the warp's 32 keys: s[tile of 16 queries][8 keys].
-template <int D, int MT>
+template <int D, int MT, bool F16>
 __device__ __forceinline__ void add_scores(float s[MT][4][4], uint32_t q, uint32_t keys, int block)
 {
     const int lane = (int)(threadIdx.x % TPW_WARP), key0 = (int)(threadIdx.x / TPW_WARP) * 32;
@@ -167,7 +167,7 @@ __device__ __forceinline__ void add_scores(float s[MT][4][4], uint32_t q, uint32
             tpw_blocks4(a, q + unit_at(m * 16 + lane % 16, block * 8 + step * 2 + lane / 16, D * 2));
 #pragma unroll
             for (int j = 0; j < 4; j++)
-                tpw_mma(s[m][j], a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+                tpw_act_mma<F16>(s[m][j], a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
         }
     }
 }
@@ -221,7 +221,7 @@ __device__ __forceinline__ float row_maximum(const row_sums &row)
 }
 
 // p of every score: rounded to shared memory, the sum of the unrounded ones to rows[].l of this warp.
-template <int MT>
+template <int MT, bool F16>
 __device__ __forceinline__ void find_weights(const float s[MT][4][4], row_sums *rows, unsigned char *weights,
                                              int32_t split)
 {
@@ -243,7 +243,8 @@ __device__ __forceinline__ void find_weights(const float s[MT][4][4], row_sums *
                     pair[e] = j * 8 + e < left ? weight : 0.0f;
                     l += pair[e];
                 }
-                *(uint32_t *)(weights + unit_at(row, warp * 4 + j, P_ROW) + t * 4) = tpw_bf16_pair(pair[0], pair[1]);
+                *(uint32_t *)(weights + unit_at(row, warp * 4 + j, P_ROW) + t * 4) =
+                    tpw_act_pair<F16>(pair[0], pair[1]);
             }
             l += __shfl_xor_sync(TPW_ALL, l, 1);
             l += __shfl_xor_sync(TPW_ALL, l, 2);
@@ -287,7 +288,7 @@ template <int NV> __device__ __forceinline__ void load_values(uint32_t b[2][NV][
 }
 
 // o of one 64-key sub-split for this warp's queries and columns.
-template <int MW, int NV>
+template <int MW, int NV, bool F16>
 __device__ __forceinline__ void sub_split(float o[MW][NV][4], uint32_t weights, uint32_t values, int row0, int unit,
                                           int sub)
 {
@@ -308,24 +309,24 @@ __device__ __forceinline__ void sub_split(float o[MW][NV][4], uint32_t weights, 
                     a, weights + unit_at(row0 + m * 16 + lane % 16, sub * 8 + pair * 4 + step * 2 + lane / 16, P_ROW));
 #pragma unroll
                 for (int n = 0; n < NV; n++)
-                    tpw_mma(o[m][n], a, b[step][n][0], b[step][n][1]);
+                    tpw_act_mma<F16>(o[m][n], a, b[step][n][0], b[step][n][1]);
             }
     }
 }
 
 // o of the whole split in a block of 64 columns, folded into O.
-template <int MW, int NV>
+template <int MW, int NV, bool F16>
 __device__ __forceinline__ void add_values(float O[MW][NV][4], uint32_t weights, uint32_t values, int row0, int unit,
                                            const row_sums *rows)
 {
     float left[MW][NV][4], right[MW][NV][4], more[MW][NV][4];
-    sub_split<MW, NV>(left, weights, values, row0, unit, 0);
-    sub_split<MW, NV>(more, weights, values, row0, unit, 1);
+    sub_split<MW, NV, F16>(left, weights, values, row0, unit, 0);
+    sub_split<MW, NV, F16>(more, weights, values, row0, unit, 1);
 #pragma unroll
     for (int i = 0; i < MW * NV * 4; i++)
         left[i / 4 / NV][i / 4 % NV][i % 4] += more[i / 4 / NV][i / 4 % NV][i % 4];
-    sub_split<MW, NV>(right, weights, values, row0, unit, 2);
-    sub_split<MW, NV>(more, weights, values, row0, unit, 3);
+    sub_split<MW, NV, F16>(right, weights, values, row0, unit, 2);
+    sub_split<MW, NV, F16>(more, weights, values, row0, unit, 3);
 #pragma unroll
     for (int m = 0; m < MW; m++)
 #pragma unroll
@@ -341,6 +342,7 @@ __device__ __forceinline__ void add_values(float O[MW][NV][4], uint32_t weights,
 }
 
 // Two neighbouring columns of a row: to the scratch, or as the result.
+template <bool F16>
 __device__ __forceinline__ void store_pair(const tpw_attention_params &p, const tpw_attention_tile &w,
                                            const row_sums *rows, int r, int column, int32_t split, const float *O)
 {
@@ -357,8 +359,8 @@ __device__ __forceinline__ void store_pair(const tpw_attention_params &p, const 
     const int64_t row = w.row0 + query / p.group;
     const uint16_t *gate = p.qg + row * p.qg_stride + (2 * (int64_t)head + 1) * p.dim + column;
     uint16_t *out = p.out + row * p.out_stride + (int64_t)head * p.dim + column;
-    out[0] = tpw_attention_out(O[0], rows[r].L, gate[0]);
-    out[1] = tpw_attention_out(O[1], rows[r].L, gate[1]);
+    out[0] = tpw_attention_out(F16, O[0], rows[r].L, gate[0]);
+    out[1] = tpw_attention_out(F16, O[1], rows[r].L, gate[1]);
 }
 
 // m and l of a split, by the CTA that has its first columns.

@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/gemm_math.cuh"
 
-// Four 8 x 8 blocks of BF16; lanes 8i..8i+7 give the addresses of the rows of block i. Lane l gets elements 2(l % 4) and the
+// Four 8 x 8 blocks of 16-bit numbers; lanes 8i..8i+7 give the addresses of the rows of block i. Lane l gets elements 2(l % 4) and the
 // next of row l / 4 of each.
 static __device__ __forceinline__ void tpw_blocks4(uint32_t r[4], uint32_t at)
 {
@@ -32,12 +32,28 @@ static __device__ __forceinline__ float tpw_exp2_unit(float x)
     return y;
 }
 
-// Two numbers as BF16, to nearest even, the first in the low half.
-static __device__ __forceinline__ uint32_t tpw_bf16_pair(float low, float high)
+// Two numbers as BF16 or F16, to nearest even, the first in the low half.
+template <bool F16> static __device__ __forceinline__ uint32_t tpw_act_pair(float low, float high)
 {
     uint32_t pair;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    if (F16)
+        asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    else
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
     return pair;
+}
+
+// The matrix instruction of either type.
+template <bool F16>
+static __device__ __forceinline__ void tpw_act_mma(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
+{
+    if (!F16)
+        tpw_mma(c, a, b0, b1);
+    else
+        asm volatile(
+            "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // Starts a copy of 16 bytes; when `there` is false it writes zeros and reads nothing (`from` must still be an address).

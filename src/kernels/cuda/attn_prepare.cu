@@ -216,13 +216,13 @@ tpw_status check_pages(const tpw_attn_prepare_args *a, tpw_error *err)
     const tpw_kv *kv = &a->kv;
     for (int32_t i = 0; i < a->batch->segment_count; i++) {
         const tpw_segment *s = &a->batch->segments[i];
-        if (s->pos < 0 || s->pages == NULL)
+        if (s->pos < 0 || (s->pages == NULL && s->pages_wide == NULL))
             return tpw_fail(err, TPW_ERR_ARGUMENT, "cuda attn_prepare: segment %d at position %lld has no pages",
                             (int)i, (long long)s->pos);
         for (int64_t j = s->pos / kv->page_size; j * kv->page_size < s->pos + s->rows; j++)
-            if (s->pages[j] < 1 || s->pages[j] >= kv->pages)
-                return tpw_fail(err, TPW_ERR_ARGUMENT, "cuda attn_prepare: page %d of position %lld is outside 1..%d",
-                                (int)s->pages[j], (long long)(j * kv->page_size), (int)kv->pages - 1);
+            if (tpw_segment_page(s, j) < 1 || tpw_segment_page(s, j) >= kv->pages)
+                return tpw_fail(err, TPW_ERR_ARGUMENT, "cuda attn_prepare: page %lld of position %lld is outside 1..%d",
+                                (long long)tpw_segment_page(s, j), (long long)(j * kv->page_size), (int)kv->pages - 1);
     }
     return TPW_OK;
 }

@@ -51,11 +51,26 @@ tpw_status tpw_cuda_stage_reserve(const tpw_exec *exec, int32_t batches, int32_t
 
 static int64_t pages_of(const tpw_segment *s, int32_t page_size)
 {
-    return s->pages == NULL ? 0 : (s->pos + s->rows + page_size - 1) / page_size;
+    return s->pages == NULL && s->pages_wide == NULL ? 0 : (s->pos + s->rows + page_size - 1) / page_size;
+}
+
+/* A table of either width in 32 bits. ERR_ARGUMENT for a page that does not fit. */
+static tpw_status copy_pages(int32_t *to, const tpw_segment *s, int64_t n, tpw_error *err)
+{
+    if (s->pages != NULL)
+        memcpy(to, s->pages, (size_t)n * sizeof *to);
+    for (int64_t i = 0; s->pages == NULL && i < n; i++) {
+        if (s->pages_wide[i] < INT32_MIN || s->pages_wide[i] > INT32_MAX)
+            return tpw_fail(err, TPW_ERR_ARGUMENT, "cuda: page %lld of the segment at row %d is out of range",
+                            (long long)s->pages_wide[i], (int)s->row0);
+        to[i] = (int32_t)s->pages_wide[i];
+    }
+    return TPW_OK;
 }
 
 /* Fills the pinned copy at `host`; what it will be on the device is known already. */
-static void fill(char *host, const char *device, const tpw_batch *batch, int32_t page_size, const layout *at)
+static tpw_status fill(char *host, const char *device, const tpw_batch *batch, int32_t page_size, const layout *at,
+                       tpw_error *err)
 {
     tpw_segment *segments = (tpw_segment *)(void *)host;
     int32_t *of = (int32_t *)(void *)(host + at->segment_of);
@@ -68,13 +83,15 @@ static void fill(char *host, const char *device, const tpw_batch *batch, int32_t
 
         segments[i] = *s;
         segments[i].pages = n > 0 ? pages_device : NULL;
+        segments[i].pages_wide = NULL;
         if (n > 0)
-            memcpy(pages, s->pages, (size_t)n * sizeof *pages);
+            TPW_TRY(copy_pages(pages, s, n, err));
         pages += n;
         pages_device += n;
         for (int32_t r = 0; r < s->rows; r++)
             of[s->row0 + r] = i;
     }
+    return TPW_OK;
 }
 
 static tpw_status stage_here(tpw_cuda *cuda, const tpw_batch *batch, int32_t page_size, tpw_error *err)
@@ -97,7 +114,7 @@ static tpw_status stage_here(tpw_cuda *cuda, const tpw_batch *batch, int32_t pag
                         (long long)rows);
     TPW_TRY(lay_out(rows, batch->segment_count, pages, &at, err));
     TPW_TRY(tpw_cuda_ring_take(cuda, at.bytes, &host, &device, err));
-    fill(host, device, batch, page_size, &at);
+    TPW_TRY(fill(host, device, batch, page_size, &at, err));
     cuda->staged[cuda->staged_next] =
         (tpw_cuda_staged){.batch = batch,
                           .at = {.segments = (const tpw_segment *)(const void *)device,

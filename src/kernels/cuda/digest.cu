@@ -1,7 +1,5 @@
 // The state digest of a block, added to a sum in device memory, of many at once, and of every row of a step. Integer sums do not depend on
 // their order, so atomics are as good as a tree. SPDX-License-Identifier: Apache-2.0
-#include <stdlib.h>
-
 #include "kernels/cuda/rows.cuh"
 
 extern "C" {
@@ -12,7 +10,7 @@ namespace
 {
 
 enum { THREADS = 256, WAVES = 8 };
-enum { LIST_WIDTH = 64, LIST_MOST = 32768 }; // CTAs of one block of a list; blocks of one launch: 3 MB of scratch
+enum { LIST_WIDTH = 64 }; // CTAs of one block of a list
 
 struct digest_params {
     tpw_windows x;
@@ -227,15 +225,25 @@ static tpw_status fill_jobs(const tpw_digest_args *from, int32_t count, uint64_t
     return TPW_OK;
 }
 
-static tpw_status run_jobs(const tpw_exec *exec, const tpw_digest_args *from, int32_t count, char *host, tpw_error *err)
+// Blocks that one launch takes: the pinned memory that they travel in is never grown.
+constexpr int32_t LIST_MOST = (int32_t)(TPW_CUDA_LIST_BYTES / (sizeof(uint64_t) + sizeof(digest_job)));
+
+// There and back behind the ops before; one wait.
+static tpw_status run_jobs(const tpw_exec *exec, const tpw_digest_args *from, int32_t count, tpw_error *err)
 {
-    uint64_t *sums = (uint64_t *)host, *device = (uint64_t *)tpw_cuda_of(exec)->scratch;
-    digest_job *jobs = (digest_job *)(host + (size_t)count * sizeof *sums);
+    tpw_cuda *cuda = tpw_cuda_of(exec);
+    uint64_t *sums = (uint64_t *)cuda->list, *device = (uint64_t *)cuda->scratch;
+    digest_job *jobs = (digest_job *)(cuda->list + (size_t)count * sizeof *sums);
     const size_t bytes = (size_t)count * (sizeof *sums + sizeof *jobs);
     int64_t most;
 
     TPW_TRY(fill_jobs(from, count, sums, jobs, &most, err));
-    TPW_TRY(exec->device->upload(exec, device, host, bytes, err));
+    const int before = tpw_cuda_enter(cuda->gpu.index);
+    const tpw_status st =
+        tpw_cuda_check(cuda, cudaMemcpyAsync(device, sums, bytes, cudaMemcpyHostToDevice, cuda->stream),
+                       "sending a list of digests", err);
+    tpw_cuda_leave(before);
+    TPW_TRY(st);
     const int64_t wide = (most + 2 * THREADS - 1) / (2 * THREADS); // two windows a thread, then strides
     const dim3 grid((unsigned)(wide < 1                     ? 1
                                : wide < (int64_t)LIST_WIDTH ? wide
@@ -251,16 +259,9 @@ static tpw_status run_jobs(const tpw_exec *exec, const tpw_digest_args *from, in
 
 extern "C" tpw_status tpw_cuda_digest_list(const tpw_exec *exec, const tpw_digest_list_args *args, tpw_error *err)
 {
-    const int32_t part = args->count < LIST_MOST ? args->count : LIST_MOST;
-    char *host = (char *)malloc((size_t)part * (sizeof(uint64_t) + sizeof(digest_job)) + 1);
-    tpw_status st = TPW_OK;
-
-    if (host == NULL)
-        return tpw_fail(err, TPW_ERR_MEMORY, "no memory for %d digests", (int)args->count);
-    for (int32_t i = 0; st == TPW_OK && i < args->count; i += part)
-        st = run_jobs(exec, args->jobs + i, args->count - i < part ? args->count - i : part, host, err);
-    free(host);
-    return st;
+    for (int32_t left = args->count; left > 0; left -= LIST_MOST)
+        TPW_TRY(run_jobs(exec, args->jobs + (args->count - left), left < LIST_MOST ? left : LIST_MOST, err));
+    return TPW_OK;
 }
 
 extern "C" tpw_status tpw_cuda_digest_rows(const tpw_exec *exec, const tpw_digest_rows_args *args, tpw_error *err)

@@ -243,6 +243,8 @@ static tpw_status create_here(tpw_cuda *cuda, tpw_error *err)
     TPW_TRY(tpw_cuda_check(cuda, cudaHostAlloc((void **)&cuda->fault, sizeof *cuda->fault, cudaHostAllocMapped),
                            "allocating the fault word", err));
     *cuda->fault = TPW_FAULT_NONE;
+    TPW_TRY(tpw_cuda_check(cuda, cudaHostAlloc((void **)&cuda->list, TPW_CUDA_LIST_BYTES, cudaHostAllocDefault),
+                           "allocating pinned memory for lists of digests", err));
     return tpw_cuda_check(cuda, cudaHostGetDevicePointer((void **)&cuda->fault_device, cuda->fault, 0),
                           "mapping the fault word", err);
 }
@@ -303,6 +305,7 @@ static void free_exec(tpw_cuda *cuda)
     tpw_cuda_ring_fini(cuda);
     (void)cudaFree(cuda->fault_local);
     (void)cudaFreeHost(cuda->fault);
+    (void)cudaFreeHost(cuda->list);
     (void)cudaGetLastError();
     tpw_cuda_leave(before);
     free(cuda->blocks);

@@ -22,6 +22,9 @@ typedef struct tpw_cuda_batch {
     const int32_t *segment_of;   /* [rows]: the segment that a row belongs to */
 } tpw_cuda_batch;
 
+/* Bytes of `list`, and of the scratch that a list takes at a time. */
+#define TPW_CUDA_LIST_BYTES ((size_t)1 << 20)
+
 /* Batches that stay known at most: those of a step. */
 #define TPW_CUDA_STAGED 16
 
@@ -64,6 +67,7 @@ typedef struct tpw_cuda {
     uint32_t *fault_local; /* device memory, for kernels to read cheaply */
     int users;             /* communicators that hold the exec */
     bool ended;            /* destroyed by its owner; the last user frees it */
+    char *list;            /* pinned host memory: the digests of a list, on their way (digest.cu) */
     tpw_cuda_ring ring;
     tpw_cuda_staged staged[TPW_CUDA_STAGED];
     int staged_next;

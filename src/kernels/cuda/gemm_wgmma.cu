@@ -65,7 +65,8 @@ __global__ void __launch_bounds__(32 * (CONSUMERS + 1), 1) wgmma_tile(const __gr
     if (threadIdx.x == 0) {
         for (int s = 0; s < S::STAGES; s++) {
             tpw_barrier_init(full + 8 * s);
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(empty + 8 * s), "r"(CONSUMERS) : "memory");
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(empty + 8 * s), "r"(32 * CONSUMERS)
+                         : "memory");
         }
         tpw_barrier_fence();
     }
@@ -122,9 +123,8 @@ __global__ void __launch_bounds__(32 * (CONSUMERS + 1), 1) wgmma_tile(const __gr
                 tpw_wgmma_wait<1>();
         }
         tpw_wgmma_wait<0>();
-        __syncwarp(); // all lanes have read their weights
-        if (lane == 0)
-            arrive(empty + 8 * slot);
+        // every lane for itself: the barrier alone orders its reads before the copies of the next turn
+        arrive(empty + 8 * slot);
 #pragma unroll
         for (int j = 0; j < TPW_WGMMA_ROWS / 8; j++)
             tpw_fold_piece(acc + 4 * j, raw + 4 * j, low, high);

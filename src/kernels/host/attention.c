@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "kernels/elementary.h"
+#include "kernels/host/element.h"
 #include "kernels/host/host_ops.h"
 #include "kernels/host/scratch.h"
 
@@ -71,7 +72,7 @@ static void rows_load(const work *w, const void *from, int32_t kv_head, int64_t 
 {
     const tpw_kv *kv = &w->args->kv;
     for (int32_t i = 0, run; i < n; i += run) {
-        int64_t pos = first + i, offset = pos % kv->page_size, page = w->segment->pages[pos / kv->page_size];
+        int64_t pos = first + i, offset = pos % kv->page_size, page = tpw_segment_page(w->segment, pos / kv->page_size);
         run = kv->page_size - offset < n - i ? (int32_t)(kv->page_size - offset) : n - i;
         w->vec->load(w->rows + (int64_t)i * w->dim, from, kv->dtype,
                      ((page * kv->heads + kv_head) * kv->page_size + offset) * w->dim, run * w->dim);
@@ -98,9 +99,9 @@ static void split_weights(const work *w, const query *y, int32_t n)
     w->vec->exp_shift(y->scores, y->scores, m, n);
     for (int32_t j = 0; j < n; j++)
         l[j / TPW_SUBSPLIT_KEYS] += y->scores[j];
-    if (w->args->kv.dtype == TPW_BF16)
+    if (w->args->kv.dtype != TPW_F32)
         for (int32_t j = 0; j < n; j++)
-            y->scores[j] = tpw_bf16_to_f32(tpw_bf16_from_f32(y->scores[j]));
+            y->scores[j] = tpw_element_round(y->scores[j], w->args->kv.dtype);
     *y->m = m;
     *y->l = (l[0] + l[1]) + (l[2] + l[3]);
 }
@@ -185,10 +186,10 @@ static void queries_run(const work *w, int32_t kv_head, int64_t first, int64_t n
 static tpw_status attention_check(const tpw_attention_args *a, tpw_error *err)
 {
     const tpw_kv *kv = &a->kv;
-    if ((kv->dtype != TPW_F32 && kv->dtype != TPW_BF16) || a->q.dtype != kv->dtype || a->qg.dtype != kv->dtype ||
-        a->out.dtype != kv->dtype)
+    if ((kv->dtype != TPW_F32 && kv->dtype != TPW_BF16 && kv->dtype != TPW_F16) || a->q.dtype != kv->dtype ||
+        a->qg.dtype != kv->dtype || a->out.dtype != kv->dtype)
         return tpw_fail(err, TPW_ERR_UNSUPPORTED,
-                        "attention: q %s, qg %s, out %s and K/V %s must all be F32 or all BF16",
+                        "attention: q %s, qg %s, out %s and K/V %s must all be F32, BF16 or F16",
                         tpw_dtype_name(a->q.dtype), tpw_dtype_name(a->qg.dtype), tpw_dtype_name(a->out.dtype),
                         tpw_dtype_name(kv->dtype));
     if (kv->heads < 1 || a->q_heads < 1 || a->q_heads % kv->heads != 0 || kv->head_dim < 1)
@@ -201,9 +202,9 @@ static tpw_status attention_check(const tpw_attention_args *a, tpw_error *err)
     for (int32_t i = 0; i < a->batch->segment_count; i++) {
         const tpw_segment *s = &a->batch->segments[i];
         for (int64_t page = 0; page * kv->page_size < s->pos + s->rows; page++)
-            if (s->pages[page] < 1 || s->pages[page] >= kv->pages)
-                return tpw_fail(err, TPW_ERR_ARGUMENT, "attention: page %d of position %lld is outside 1..%d",
-                                s->pages[page], (long long)(page * kv->page_size), kv->pages - 1);
+            if (tpw_segment_page(s, page) < 1 || tpw_segment_page(s, page) >= kv->pages)
+                return tpw_fail(err, TPW_ERR_ARGUMENT, "attention: page %lld of position %lld is outside 1..%d",
+                                (long long)tpw_segment_page(s, page), (long long)(page * kv->page_size), kv->pages - 1);
     }
     return TPW_OK;
 }

@@ -74,11 +74,11 @@ tpw_status tpw_host_attn_prepare(const tpw_exec *exec, const tpw_attn_prepare_ar
         const tpw_segment *s = &args->batch->segments[i];
         for (int32_t t = 0; t < s->rows; t++) {
             int64_t pos = s->pos + t;
-            int32_t page = s->pages[pos / args->kv.page_size];
+            int64_t page = tpw_segment_page(s, pos / args->kv.page_size);
             if (page < 1 || page >= args->kv.pages)
-                return tpw_fail(err, TPW_ERR_ARGUMENT, "attn_prepare: page %d of position %lld is outside 1..%d", page,
-                                (long long)pos, args->kv.pages - 1);
-            row_prepare(vec, args, s->row0 + t, pos, page, x);
+                return tpw_fail(err, TPW_ERR_ARGUMENT, "attn_prepare: page %lld of position %lld is outside 1..%d",
+                                (long long)page, (long long)pos, args->kv.pages - 1);
+            row_prepare(vec, args, s->row0 + t, pos, (int32_t)page, x);
         }
     }
     return TPW_OK;

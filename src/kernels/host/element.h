@@ -16,6 +16,14 @@ static inline float tpw_element_get(const void *data, tpw_dtype dtype, int64_t a
     return dtype == TPW_BF16 ? tpw_bf16_to_f32(bits) : tpw_f16_to_f32(bits);
 }
 
+/* x as the type would keep it. */
+static inline float tpw_element_round(float x, tpw_dtype dtype)
+{
+    if (dtype == TPW_F32)
+        return x;
+    return dtype == TPW_BF16 ? tpw_bf16_to_f32(tpw_bf16_from_f32(x)) : tpw_f16_to_f32(tpw_f16_from_f32(x));
+}
+
 /* One rounding to nearest even. */
 static inline void tpw_element_set(void *data, tpw_dtype dtype, int64_t at, float x)
 {

@@ -36,8 +36,8 @@ typedef struct tpw_vec {
     /* Exact widening to F32 and rounding back (nearest even), from and to one contiguous row. E4M3 must hold no NaN
      * codes. */
     void (*load)(float *y, const void *x, tpw_dtype dtype, int64_t offset,
-                 int32_t n); /* F32, BF16, E4M3; offset in elements */
-    void (*store)(void *y, tpw_dtype dtype, int64_t offset, const float *x, int32_t n); /* F32, BF16 */
+                 int32_t n); /* F32, BF16, F16, E4M3; offset in elements */
+    void (*store)(void *y, tpw_dtype dtype, int64_t offset, const float *x, int32_t n); /* F32, BF16, F16 */
 
     /* acc[m * acc_stride + j] for m < M, j < N (N <= 8): piece sums of n <= 128 columns joined to the running slice
      * sum:

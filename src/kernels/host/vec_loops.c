@@ -178,18 +178,26 @@ static void vec_load(float *y, const void *x, tpw_dtype dtype, int64_t offset, i
         load_row(y, x, TPW_E4M3, offset, n);
     else if (dtype == TPW_BF16)
         load_row(y, x, TPW_BF16, offset, n);
+    else if (dtype == TPW_F16)
+        for (int32_t i = 0; i < n; i++)
+            y[i] = tpw_f16_to_f32(((const uint16_t *)x)[offset + i]);
     else
         memmove(y, (const float *)x + offset, (size_t)n * sizeof *y);
 }
 
 static void vec_store(void *y, tpw_dtype dtype, int64_t offset, const float *x, int32_t n)
 {
-    if (dtype != TPW_BF16) {
+    uint16_t *out = (uint16_t *)y + offset;
+    int32_t i = 0;
+    if (dtype != TPW_BF16 && dtype != TPW_F16) {
         memmove((float *)y + offset, x, (size_t)n * sizeof *x);
         return;
     }
-    uint16_t *out = (uint16_t *)y + offset;
-    int32_t i = 0;
+    if (dtype == TPW_F16) {
+        for (; i < n; i++)
+            out[i] = tpw_f16_from_f32(x[i]);
+        return;
+    }
     for (; i + TPW_LANES <= n; i += TPW_LANES) {
         uint32_t t[TPW_LANES];
         uint16_t r[TPW_LANES];
