@@ -45,9 +45,10 @@ typedef struct gemm_rows {
 } gemm_rows;
 
 static const gemm_rows row_counts[] = {
-    {1, TPW_GEMM_AUTO, true},   {4, TPW_GEMM_AUTO, false},    {8, TPW_GEMM_AUTO, true},   {16, TPW_GEMM_AUTO, false},
-    {32, TPW_GEMM_AUTO, false}, {64, TPW_GEMM_AUTO, true},    {16, TPW_GEMM_TILE, false}, {128, TPW_GEMM_TILE, false},
-    {256, TPW_GEMM_TILE, true}, {1024, TPW_GEMM_TILE, false},
+    {1, TPW_GEMM_AUTO, true},     {4, TPW_GEMM_AUTO, false},   {8, TPW_GEMM_AUTO, true},    {16, TPW_GEMM_AUTO, false},
+    {32, TPW_GEMM_AUTO, false},   {64, TPW_GEMM_AUTO, true},   {128, TPW_GEMM_AUTO, false}, {256, TPW_GEMM_AUTO, true},
+    {1024, TPW_GEMM_AUTO, false}, {16, TPW_GEMM_TILE, false},  {64, TPW_GEMM_TILE, false},  {256, TPW_GEMM_TILE, true},
+    {1024, TPW_GEMM_TILE, false}, {16, TPW_GEMM_WGMMA, false},
 };
 
 /* What enqueue is told: arguments but for the copy of the weight. */
@@ -157,7 +158,11 @@ static tpw_status one_cell(bench_run *run, const gemm_shape *s, const gemm_rows 
     char name[32], shape[32];
     bench_cell cell = {.name = name, .shape = shape, .rows = r->rows, .bytes = (double)bytes};
 
-    snprintf(name, sizeof name, "%s.%s", r->path == TPW_GEMM_TILE ? "gemm_tile" : "gemm", s->name);
+    snprintf(name, sizeof name, "%s.%s",
+             r->path == TPW_GEMM_TILE    ? "gemm_tile"
+             : r->path == TPW_GEMM_WGMMA ? "gemm_wgmma"
+                                         : "gemm",
+             s->name);
     snprintf(shape, sizeof shape, "%dx%d%s", (int)s->n, (int)s->k, s->dtype == TPW_BF16 ? " BF16" : "");
     g->path = r->path;
     g->args.x.rows = r->rows;

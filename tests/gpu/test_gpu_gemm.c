@@ -44,14 +44,17 @@ static int model_shapes(const tpw_config *c, int32_t size, shape out[16])
 }
 
 /* Shapes of no model: pieces that a slice cuts, short chunks, rows and columns that divide nothing. */
-static const shape odd_shapes[] = {
-    {"odd row 96", TPW_E4M3, TPW_GEMM_ROW, 80, 96},         {"odd row 192", TPW_E4M3, TPW_GEMM_ROW, 136, 192},
-    {"odd row 768", TPW_E4M3, TPW_GEMM_ROW, 96, 768},       {"odd row 1544", TPW_E4M3, TPW_GEMM_ROW, 33, 1544},
-    {"odd row 1000", TPW_BF16, TPW_GEMM_ROW, 100, 1000},    {"odd row 100", TPW_E4M3, TPW_GEMM_ROW, 50, 100},
-    {"odd row 1027", TPW_E4M3, TPW_GEMM_ROW, 50, 1027},     {"odd column 1", TPW_E4M3, TPW_GEMM_COLUMN, 1, 1},
-    {"odd column 33", TPW_E4M3, TPW_GEMM_COLUMN, 7, 33},    {"odd column 129", TPW_E4M3, TPW_GEMM_COLUMN, 129, 129},
-    {"odd column 96", TPW_E4M3, TPW_GEMM_COLUMN, 250, 96},  {"odd column 80", TPW_BF16, TPW_GEMM_COLUMN, 130, 80},
-    {"odd column 160", TPW_BF16, TPW_GEMM_COLUMN, 17, 160}, {"odd column 5000", TPW_E4M3, TPW_GEMM_COLUMN, 2111, 5000},
+static const shape odd_rows[] = {
+    {"odd row 96", TPW_E4M3, TPW_GEMM_ROW, 80, 96},      {"odd row 192", TPW_E4M3, TPW_GEMM_ROW, 136, 192},
+    {"odd row 768", TPW_E4M3, TPW_GEMM_ROW, 96, 768},    {"odd row 1544", TPW_E4M3, TPW_GEMM_ROW, 33, 1544},
+    {"odd row 1000", TPW_BF16, TPW_GEMM_ROW, 100, 1000}, {"odd row 100", TPW_E4M3, TPW_GEMM_ROW, 50, 100},
+    {"odd row 1027", TPW_E4M3, TPW_GEMM_ROW, 50, 1027},
+};
+static const shape odd_columns[] = {
+    {"odd column 1", TPW_E4M3, TPW_GEMM_COLUMN, 1, 1},          {"odd column 33", TPW_E4M3, TPW_GEMM_COLUMN, 7, 33},
+    {"odd column 129", TPW_E4M3, TPW_GEMM_COLUMN, 129, 129},    {"odd column 96", TPW_E4M3, TPW_GEMM_COLUMN, 250, 96},
+    {"odd column 80", TPW_BF16, TPW_GEMM_COLUMN, 130, 80},      {"odd column 160", TPW_BF16, TPW_GEMM_COLUMN, 17, 160},
+    {"odd column 5000", TPW_E4M3, TPW_GEMM_COLUMN, 2111, 5000},
 };
 
 static tpw_mat mat(void *data, tpw_dtype dtype, int32_t rows, int32_t cols)
@@ -126,9 +129,10 @@ static void check_rows(const tpw_exec *exec, const tpw_exec *portable, const gem
         for (int how = 0; how < 5; how++) { /* the choice, the tile kernel, both on the portable path, wgmma */
             const tpw_exec *e = how < 2 || how == 4 ? exec : portable;
             const tpw_gemm_path path = how == 4 ? TPW_GEMM_WGMMA : how % 2 == 0 ? TPW_GEMM_AUTO : TPW_GEMM_TILE;
-            if (how == 4 && (!wgmma || (m > 33 && m <= TPW_GEMM_WGMMA_ROWS && m % 7 != 1) || m > TPW_GEMM_WGMMA_ROWS))
+            if (how == 4 && (!wgmma || m > TPW_GEMM_SKINNY_ROWS))
                 continue; /* more rows take it by choice */
-            if ((how == 1 && m > TPW_GEMM_SKINNY_ROWS) || (how >= 2 && how < 4 && all_counts && m % 7 != 1))
+            if ((how == 1 && m > TPW_GEMM_SKINNY_ROWS && (!wgmma || m % 7 != 1)) ||
+                (how >= 2 && how < 4 && all_counts && m % 7 != 1))
                 continue;
             GPU_OK(exec->device->fill(exec, y, 0xFF, (size_t)m * row, err));
             run(e, part, kind, x, y, TPW_F32, m, 0, path);
@@ -206,14 +210,29 @@ Test(gpu_gemm, shapes_08b)
     check_model("qwen3.5-0.8b", 1, 257, true);
 }
 
-Test(gpu_gemm, odd_shapes)
+static void check_odd(const shape *shapes, size_t count)
 {
     tpw_exec *exec = gpu_exec(), *portable = gpu_exec_with((tpw_cuda_options){.portable = true});
     ops_random r = {12};
-    for (size_t i = 0; i < sizeof odd_shapes / sizeof *odd_shapes; i++)
-        check_shape(exec, portable, &odd_shapes[i], 257, true, &r);
+    for (size_t i = 0; i < count; i++)
+        check_shape(exec, portable, &shapes[i], 257, true, &r);
     tpw_cuda_destroy(portable);
     tpw_cuda_destroy(exec);
+}
+
+Test(gpu_gemm, odd_rows)
+{
+    check_odd(odd_rows, sizeof odd_rows / sizeof *odd_rows);
+}
+
+Test(gpu_gemm, odd_columns)
+{
+    check_odd(odd_columns, sizeof odd_columns / sizeof *odd_columns - 1);
+}
+
+Test(gpu_gemm, odd_columns_of_many_blocks)
+{
+    check_odd(odd_columns + sizeof odd_columns / sizeof *odd_columns - 1, 1);
 }
 
 /* Sums that a tree over four ranks gives otherwise when ranks 1 and 2 are exchanged in it. */

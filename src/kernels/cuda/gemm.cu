@@ -116,8 +116,8 @@ tpw_status rows(const tpw_exec *exec, const tpw_gemm_args *a, tpw_gemm_params p,
     if (!fits && path == TPW_GEMM_SKINNY)
         return tpw_fail(err, TPW_ERR_LIMIT, "cuda gemm: %d rows of %d columns do not stay in shared memory", (int)m,
                         (int)a->x.cols);
-    const bool wgmma = path == TPW_GEMM_WGMMA || (path == TPW_GEMM_AUTO && m > TPW_GEMM_WGMMA_ROWS &&
-                                                  tpw_cuda_of(exec)->wgmma && tpw_gemm_wgmma_fits(&p.cut));
+    const bool wgmma =
+        path == TPW_GEMM_WGMMA || (path == TPW_GEMM_AUTO && tpw_cuda_of(exec)->wgmma && tpw_gemm_wgmma_fits(&p.cut));
     if (!fits && wgmma) {
         TPW_TRY(tpw_gemm_wgmma(exec, p, e4m3, (void *)(((uintptr_t)scratch + 255) / 256 * 256), err));
     } else if (!fits) {

@@ -6,7 +6,6 @@
 #include "kernels/cuda/gemm_cut.h"
 
 #define TPW_GEMM_SKINNY_ROWS 16 /* up to so many rows of x stay in shared memory whole */
-#define TPW_GEMM_WGMMA_ROWS  64 /* from more rows on, wgmma's tiles of 128 rows of x pay */
 
 /* As tpw_device.packed_bytes and pack. */
 size_t tpw_cuda_packed_bytes(const tpw_weight *w, tpw_gemm_kind kind);
@@ -18,7 +17,7 @@ typedef enum tpw_gemm_path {
     TPW_GEMM_AUTO,
     TPW_GEMM_SKINNY, /* up to TPW_GEMM_SKINNY_ROWS rows: weights stream once through a ring of each warp */
     TPW_GEMM_TILE,   /* any number of rows: tiles of 128 weight rows by 64 or 128 rows of x, mma.sync */
-    TPW_GEMM_WGMMA   /* the same by wgmma; ERR_UNSUPPORTED where tpw_cuda_uses_wgmma is false */
+    TPW_GEMM_WGMMA /* the same by wgmma, which the choice prefers; ERR_UNSUPPORTED where tpw_cuda_uses_wgmma is false */
 } tpw_gemm_path;
 
 tpw_status tpw_cuda_gemm_path(const tpw_exec *exec, const tpw_gemm_args *args, tpw_gemm_path path,
