@@ -60,9 +60,8 @@ typedef struct tpw_segment {
         rows_certain; /* leading rows that are committed whatever is accepted later: all of a prompt chunk, 1 of a verify */
     int32_t slot;     /* state slot, >= 1 */
     int64_t pos;      /* absolute position of the first row = the committed mark before this step */
-    const int32_t *pages; /* KV page ids by position / page_size; covers pos + rows */
-    const int64_t
-        *pages_wide; /* the same in 64 bits, for an engine that keeps its tables so: read where pages is NULL */
+    const int32_t *pages;      /* KV page ids by position / page_size; covers pos + rows */
+    const int64_t *pages_wide; /* the same in 64 bits, for engines whose tables are: read where pages is NULL */
 } tpw_segment;
 
 /* Page `i` of the table, whichever of the two there is. Host memory. */
