@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/selftest.h"
 #include "run.h"
 
 #define ROWS_MAX  1024
@@ -183,7 +184,8 @@ static tpw_status one_shape(bench_run *run, const gemm_shape *s, tpw_error *err)
     for (size_t i = 0; i < sizeof row_counts / sizeof *row_counts && st == TPW_OK; i++) {
         const gemm_rows *r = &row_counts[i];
 
-        if ((run->quick && !r->quick) || (r->rows >= MANY_ROWS && !s->many))
+        if ((run->quick && !r->quick) || (r->rows >= MANY_ROWS && !s->many) ||
+            (r->path == TPW_GEMM_WGMMA && !tpw_cuda_uses_wgmma(run->exec)))
             continue;
         st = one_cell(run, s, r, &g, bytes, err);
     }

@@ -435,7 +435,8 @@ typedef struct tpw_device {
     size_t (*bytes_now)(const tpw_exec *exec); /* allocated through this table */
     size_t (*bytes_peak)(const tpw_exec *exec);
     /* Makes `batch` known to the device, before the first op that is given it; ops take what it held then. No wait. The last ones
-     * staged stay known: as many as stage_reserve was told, at least one. NULL for a backend whose ops read a batch where it is. */
+     * staged stay known: as many as stage_reserve was told, at least one. NULL for a backend whose ops read a batch where it is. ERR_ARGUMENT
+     * for a page that 32 bits do not hold. */
     tpw_status (*stage)(const tpw_exec *exec, const tpw_batch *batch, int32_t page_size, tpw_error *err);
     /* Sets room aside for the steps: so many batches of at most rows, segments and pages each, and `bytes` to send. At planning time. NULL
      * as above. */

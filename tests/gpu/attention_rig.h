@@ -16,7 +16,7 @@ typedef struct flavour {
     bool wide;
 } flavour;
 
-static flavour now = {TPW_BF16, false};
+static flavour under_test = {TPW_BF16, false};
 
 typedef struct shape {
     int sequences, hq, hkv, dim, page_size;
@@ -58,12 +58,12 @@ typedef struct part {
 
 static inline double get(const uint16_t *x, int64_t i)
 {
-    return now.act == TPW_F16 ? (double)tpw_f16_to_f32(x[i]) : (double)tpw_bf16_to_f32(x[i]);
+    return under_test.act == TPW_F16 ? (double)tpw_f16_to_f32(x[i]) : (double)tpw_bf16_to_f32(x[i]);
 }
 
 static inline uint16_t act_of(float x)
 {
-    return now.act == TPW_F16 ? tpw_f16_from_f32(x) : tpw_bf16_from_f32(x);
+    return under_test.act == TPW_F16 ? tpw_f16_from_f32(x) : tpw_bf16_from_f32(x);
 }
 
 /* Keys grow or shrink along the sequence, so that the maximum moves from split to split in both ways. */
@@ -97,7 +97,7 @@ static inline void tape_free(tape *t)
 
 static inline pair pair_make(int rows, int cols, int pad)
 {
-    pair m = {{NULL, now.act, rows, cols, (int64_t)cols + pad}, {0}, (size_t)rows * (size_t)(cols + pad) * 2};
+    pair m = {{NULL, under_test.act, rows, cols, (int64_t)cols + pad}, {0}, (size_t)rows * (size_t)(cols + pad) * 2};
     m.h.data = gpu_host_alloc(m.bytes);
     memset(m.h.data, OPS_POISON, m.bytes);
     m.d = m.h;
@@ -123,7 +123,8 @@ static inline rig rig_make(shape s, int positions, int rows, int pad)
     rig g = {.s = s};
     const int32_t pages = positions / s.page_size + 2 * PARTS_MAX;
     g.kv_bytes = (size_t)pages * (size_t)(s.hkv * s.page_size * s.dim) * 2;
-    g.h = (tpw_kv){gpu_host_alloc(g.kv_bytes), gpu_host_alloc(g.kv_bytes), now.act, s.hkv, s.dim, s.page_size, pages};
+    g.h = (tpw_kv){
+        gpu_host_alloc(g.kv_bytes), gpu_host_alloc(g.kv_bytes), under_test.act, s.hkv, s.dim, s.page_size, pages};
     memset(g.h.k, OPS_POISON, g.kv_bytes);
     memset(g.h.v, OPS_POISON, g.kv_bytes);
     g.d = g.h;
@@ -220,8 +221,8 @@ static inline void step_stage(rig *g, const part *parts, int n)
                                        .rows_certain = 1,
                                        .slot = 1 + i,
                                        .pos = p->pos,
-                                       .pages = now.wide ? NULL : p->t->pages,
-                                       .pages_wide = now.wide ? wide_table(g, i, p) : NULL};
+                                       .pages = under_test.wide ? NULL : p->t->pages,
+                                       .pages_wide = under_test.wide ? wide_table(g, i, p) : NULL};
         rows_put(&g->q, row, p->t->q + q, p->rows);
         rows_put(&g->qg, row, p->t->qg + 2 * q, p->rows);
         rows_put(&g->k, row, p->t->k + k, p->rows);

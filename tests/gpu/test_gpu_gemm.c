@@ -129,8 +129,8 @@ static void check_rows(const tpw_exec *exec, const tpw_exec *portable, const gem
         for (int how = 0; how < 5; how++) { /* the choice, the tile kernel, both on the portable path, wgmma */
             const tpw_exec *e = how < 2 || how == 4 ? exec : portable;
             const tpw_gemm_path path = how == 4 ? TPW_GEMM_WGMMA : how % 2 == 0 ? TPW_GEMM_AUTO : TPW_GEMM_TILE;
-            if (how == 4 && (!wgmma || m > TPW_GEMM_SKINNY_ROWS))
-                continue; /* more rows take it by choice */
+            if (how == 4 && (!wgmma || (m > 65 && m % 7 != 1)))
+                continue; /* the choice takes it, too */
             if ((how == 1 && m > TPW_GEMM_SKINNY_ROWS && (!wgmma || m % 7 != 1)) ||
                 (how >= 2 && how < 4 && all_counts && m % 7 != 1))
                 continue;

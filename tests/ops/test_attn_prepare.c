@@ -98,6 +98,7 @@ typedef struct step {
     tpw_batch batch;
     tpw_segment segments[3];
     int32_t pages[3][POSITIONS];
+    int64_t wide[POSITIONS]; /* the second segment's table, which has 64 bits */
     float rope[POSITIONS * 256], q_norm[512], k_norm[512];
     tpw_attn_prepare_args args;
 } step;
@@ -116,11 +117,18 @@ static step *step_make(shape s, uint64_t start)
     size_t bytes = (size_t)(page + 1) * (size_t)(s.hkv * s.page_size * s.dim) * tpw_dtype_size(s.act);
     t->args.kv.k = poison(bytes), t->args.kv.v = poison(bytes);
     for (int i = 0; i < 3; i++) {
-        t->segments[i] = (tpw_segment){
-            .row0 = row, .rows = rows[i], .rows_certain = rows[i], .slot = 1 + i, .pos = pos[i], .pages = t->pages[i]};
+        t->segments[i] = (tpw_segment){.row0 = row,
+                                       .rows = rows[i],
+                                       .rows_certain = rows[i],
+                                       .slot = 1 + i,
+                                       .pos = pos[i],
+                                       .pages = i == 1 ? NULL : t->pages[i],
+                                       .pages_wide = i == 1 ? t->wide : NULL};
         row += rows[i];
         for (int p = 0; p * s.page_size < POSITIONS; p++)
             t->pages[i][p] = p * s.page_size < pos[i] + rows[i] ? page-- : -1;
+        for (int p = 0; i == 1 && p * s.page_size < POSITIONS; p++)
+            t->wide[p] = t->pages[i][p];
     }
     for (int i = 0; i < s.dim; i++)
         t->q_norm[i] = ops_uniform(&seed), t->k_norm[i] = ops_uniform(&seed);
@@ -210,14 +218,19 @@ Test(attn_prepare, what_cannot_be_done_is_refused)
     step *t = step_make((shape){2, 1, 32, 8, 16, TPW_F32}, 1);
     tpw_exec *exec = open_best();
     tpw_error err;
-    t->pages[1][1] = 0;
+    t->wide[1] = 0;
     cr_assert_eq(exec->ops->attn_prepare(exec, &t->args, &err), TPW_ERR_ARGUMENT);
     cr_assert_not_null(strstr(err.text, "page 0 of position 16"), "%s", err.text);
     for (int d = 0; d < 16 * 32; d++)
         cr_assert(isnan(((float *)t->args.kv.k)[d]), "page 0 was written");
-    t->pages[1][1] = t->args.kv.pages;
+    t->wide[1] = t->args.kv.pages;
     cr_assert_eq(exec->ops->attn_prepare(exec, &t->args, NULL), TPW_ERR_ARGUMENT);
-    t->pages[1][1] = 3;
+    t->wide[1] = INT64_C(1) << 32 | 3;
+    cr_assert_eq(exec->ops->attn_prepare(exec, &t->args, &err), TPW_ERR_ARGUMENT);
+    cr_assert_not_null(strstr(err.text, "page 4294967299 of position 16"), "%s", err.text);
+    t->wide[1] = 3, t->pages[0][0] = 0;
+    cr_assert_eq(exec->ops->attn_prepare(exec, &t->args, NULL), TPW_ERR_ARGUMENT);
+    t->pages[0][0] = 4;
     t->args.rope_dim = 34;
     cr_assert_eq(exec->ops->attn_prepare(exec, &t->args, &err), TPW_ERR_UNSUPPORTED);
     t->args.rope_dim = 7;

@@ -121,6 +121,15 @@ Test(vec, widening_is_exact_for_every_code)
         vec->load(out, half, TPW_BF16, 3, 65536 - 3);
         for (int i = 3; i < 65536; i++)
             cr_assert_eq(tpw_f32_bits(out[i - 3]), (uint32_t)i << 16);
+        vec->load(out, half, TPW_F16, 5, 65536 - 5);
+        for (int i = 5; i < 65536; i++) {
+            const int e = i >> 10 & 31, m = i & 1023;
+            const float v = e == 0 ? ldexpf((float)m, -24) : ldexpf((float)(1024 + m), e - 25);
+            if (e < 31)
+                cr_assert_eq(tpw_f32_bits(out[i - 5]), tpw_f32_bits(i & 0x8000 ? -v : v), "%s F16 %x", vec->isa, i);
+            else
+                cr_assert(m ? isnan(out[i - 5]) : out[i - 5] == (i & 0x8000 ? -INFINITY : INFINITY));
+        }
         for (int offset = 0; offset < 20; offset++) {
             vec->load(out, byte, TPW_E4M3, offset, 256 - offset);
             for (int i = offset; i < 256; i++) {
@@ -162,6 +171,31 @@ Test(vec, rounding_to_bf16_is_to_nearest_even)
             cr_assert_eq(out[i], want >> 16, "%s %a", vec->isa, (double)x[i]);
         }
         cr_assert_eq(out[N], 0xBEEF);
+    }
+}
+
+/* Every F16 number, and what lies halfway to the next and beside that: ties go to the even one. */
+Test(vec, rounding_to_f16_is_to_nearest_even)
+{
+    enum { N = 0x7C00 };
+    static float x[3 * N];
+    static uint16_t out[3 * N + 1];
+    for (int i = 0; i < N; i++) {
+        const float low = tpw_f16_to_f32((uint16_t)i), next = i + 1 < N ? tpw_f16_to_f32((uint16_t)(i + 1)) : 65536.0f;
+        x[3 * i] = i % 2 ? -low : low;
+        x[3 * i + 1] = (low + next) / 2;
+        x[3 * i + 2] = nextafterf((low + next) / 2, 0.0f);
+    }
+    EACH_ISA(exec, vec)
+    {
+        out[3 * N] = 0xBEEF;
+        vec->store(out, TPW_F16, 0, x, 3 * N);
+        for (int i = 0; i < N; i++) {
+            cr_assert_eq(out[3 * i], i % 2 ? 0x8000 | i : i, "%s code %x", vec->isa, i);
+            cr_assert_eq(out[3 * i + 1], i % 2 ? i + 1 : i, "%s half past %x", vec->isa, i);
+            cr_assert_eq(out[3 * i + 2], i, "%s below half past %x", vec->isa, i);
+        }
+        cr_assert_eq(out[3 * N], 0xBEEF);
     }
 }
 

@@ -18,8 +18,9 @@ enum {
 
 /* A staged batch: what ops read of it on the device. */
 typedef struct tpw_cuda_batch {
-    const tpw_segment *segments; /* [segment_count]; `pages` are device addresses */
-    const int32_t *segment_of;   /* [rows]: the segment that a row belongs to */
+    const tpw_segment *
+        segments; /* [segment_count]; `pages` are device addresses, of 32 bits whatever the host's table has, pages_wide is NULL */
+    const int32_t *segment_of; /* [rows]: the segment that a row belongs to */
 } tpw_cuda_batch;
 
 /* Bytes of `list`, and of the scratch that a list takes at a time. */

@@ -189,7 +189,7 @@ static tpw_status attention_check(const tpw_attention_args *a, tpw_error *err)
     if ((kv->dtype != TPW_F32 && kv->dtype != TPW_BF16 && kv->dtype != TPW_F16) || a->q.dtype != kv->dtype ||
         a->qg.dtype != kv->dtype || a->out.dtype != kv->dtype)
         return tpw_fail(err, TPW_ERR_UNSUPPORTED,
-                        "attention: q %s, qg %s, out %s and K/V %s must all be F32, BF16 or F16",
+                        "attention: q %s, qg %s, out %s and K/V %s must be all F32, all BF16 or all F16",
                         tpw_dtype_name(a->q.dtype), tpw_dtype_name(a->qg.dtype), tpw_dtype_name(a->out.dtype),
                         tpw_dtype_name(kv->dtype));
     if (kv->heads < 1 || a->q_heads < 1 || a->q_heads % kv->heads != 0 || kv->head_dim < 1)
