@@ -100,6 +100,8 @@ static tpw_status stage_here(tpw_cuda *cuda, const tpw_batch *batch, int32_t pag
     layout at = {0};
     char *host, *device;
 
+    if (page_size < 1)
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "cuda: a batch with pages of %d positions", (int)page_size);
     for (int32_t i = 0; i < batch->segment_count; i++) {
         const tpw_segment *s = &batch->segments[i];
 
@@ -109,7 +111,7 @@ static tpw_status stage_here(tpw_cuda *cuda, const tpw_batch *batch, int32_t pag
         rows += s->rows;
         pages += pages_of(s, page_size);
     }
-    if (rows != batch->rows || page_size < 1)
+    if (rows != batch->rows)
         return tpw_fail(err, TPW_ERR_ARGUMENT, "cuda: a batch of %d rows whose segments hold %lld", (int)batch->rows,
                         (long long)rows);
     TPW_TRY(lay_out(rows, batch->segment_count, pages, &at, err));

@@ -14,6 +14,8 @@
 #define SPIN_MS        10000
 #define CAPABILITY_MIN 8
 
+_Static_assert(TPW_CUDA_LIST_BYTES <= SCRATCH_BYTES, "a list of digests lies in the scratch");
+
 int tpw_cuda_enter(int device)
 {
     int before = -1;
