@@ -11,12 +11,18 @@ MPI_SUITE(shapes_27b);
 #define SHAPE  .dummy = "qwen3.5-27b", .layers = 4, .vocab = 4096, .vocab_used = 4096
 #define SCOPES (1 + 4 + 3 * 2 + 1) /* tokens, hidden, conv and recurrent of 3 layers, kv of 1 */
 
+/* The most ranks of a cell. */
+static int most_ranks(void)
+{
+    return mt_size < 8 ? 4 : 8;
+}
+
 static void cut(const char *name, tpw_compute compute)
 {
     const workload w = {SHAPE, .prompts = 2, .lengths = {3, 21}, .max_tokens = 4};
     const cell cells[] = {{1, 64, compute, "auto", 64, 1, 256},
                           {2, 64, compute, "auto", 64, 2, 256},
-                          {mt_size < 8 ? 4 : 8, 7, compute, "auto", 16, 2, 256},
+                          {most_ranks(), 7, compute, "auto", 16, 2, 256},
                           {1, 7, compute, "auto", 64, 2, 256},
                           {1, 1, compute, "auto", 64, 1, 256}};
     /* The cuts of one rank take half of the time, and f32 has them in test_matrix. */
@@ -50,7 +56,7 @@ MPI_TEST(shapes_27b, instruction_sets, .timeout = 400)
     mt_skip_if(test_on_gpu(), "instruction sets are the host's");
     for (int i = 0; i < 3; i++)
         if (all[i] != NULL)
-            cells[n++] = (cell){4, 64, TPW_COMPUTE_BF16, all[i]->isa, 64, 1, 256};
+            cells[n++] = (cell){most_ranks(), 64, TPW_COMPUTE_BF16, all[i]->isa, 64, 1, 256};
     if (n < 2)
         cr_skip("TPW-SKIP: this machine has only the baseline instruction set");
     compared = matrix_run("27b, 4 layers, instruction sets", &w, cells, n, MPI_COMM_WORLD);

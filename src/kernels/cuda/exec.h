@@ -16,11 +16,11 @@ enum {
     TPW_FAULT_WAIT = 1 /* a bounded wait for a peer ran out */
 };
 
-/* A staged batch: what ops read of it on the device. */
+/* A staged batch: what ops read of it on the device. Its segments' `pages` are device addresses, of 32 bits whatever the host's
+ * tables have; pages_wide is NULL. */
 typedef struct tpw_cuda_batch {
-    const tpw_segment *
-        segments; /* [segment_count]; `pages` are device addresses, of 32 bits whatever the host's table has, pages_wide is NULL */
-    const int32_t *segment_of; /* [rows]: the segment that a row belongs to */
+    const tpw_segment *segments; /* [segment_count] */
+    const int32_t *segment_of;   /* [rows]: the segment that a row belongs to */
 } tpw_cuda_batch;
 
 /* Bytes of `list`, and of the scratch that a list takes at a time. */
