@@ -30,7 +30,7 @@ typedef enum tpw_compute {
 /* Where the model runs. */
 typedef enum tpw_backend {
     TPW_BACKEND_HOST, /* this machine's processors: the reference, and the default of the library */
-    TPW_BACKEND_CUDA, /* one NVIDIA GPU a rank; compute BF16 only */
+    TPW_BACKEND_CUDA, /* NVIDIA GPUs, one a rank unless ranks_per_gpu says otherwise; compute BF16 only */
     TPW_BACKEND_AUTO /* GPUs if every rank gets one of its own and compute is BF16, else the host; the same on all ranks */
 } tpw_backend;
 
@@ -106,12 +106,16 @@ typedef struct tpw_options {
     void *progress_data;
     bool weight_digests; /* load also digests every tensor: about 2 ns an element, see tpw_worker_weight_digests */
     tpw_backend backend; /* default HOST */
+    /* Ranks that may share one GPU; 1..8, default 1. More are for tests on machines with fewer GPUs than ranks: the bits are the same, the
+     * speed is not. NCCL takes such ranks only when it believes that they are on different hosts: start each process with its own
+     * NCCL_HOSTID in its environment; sums then go over NCCL's sockets. */
+    int32_t ranks_per_gpu;
 } tpw_options;
 
 #define TPW_OPTIONS_INIT                                                                                               \
     {                                                                                                                  \
         sizeof(tpw_options), NULL, NULL, 0, 0, TPW_COMPUTE_BF16, 8, 256, 256, 64, 0, 0, 0, NULL, NULL, TPW_CHECK_STEP, \
-            64, NULL, NULL, 1, 30000, NULL, TPW_BINDING_NONE, NULL, NULL, 1, NULL, NULL, false, TPW_BACKEND_HOST       \
+            64, NULL, NULL, 1, 30000, NULL, TPW_BINDING_NONE, NULL, NULL, 1, NULL, NULL, false, TPW_BACKEND_HOST, 1    \
     }
 TPW_API void tpw_options_init(tpw_options *options);
 

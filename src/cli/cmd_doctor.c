@@ -301,7 +301,8 @@ static tpw_status together(doctoring *d, tpw_error *err)
     const tpw_doctor_options options = {.binding = modes[d->values->bind],
                                         .isa = isa,
                                         .gpus_needed = d->values->backend == TPW_BACKEND_CUDA,
-                                        .gpus_ignored = d->values->backend == TPW_BACKEND_HOST};
+                                        .gpus_ignored = d->values->backend == TPW_BACKEND_HOST,
+                                        .ranks_per_gpu = (int)d->values->ranks_per_gpu};
     TPW_TRY(tpw_session_agree(&d->session, prepare(d, err), err));
     TPW_TRY(tpw_doctor_run(d->session.boot, &options, d->ranks, err));
     tpw_status st = tpw_doctor_verdict(d->ranks, d->out->size, err);

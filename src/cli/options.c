@@ -327,6 +327,7 @@ static unsigned users(tpw_setting_id id)
         return LOADS | USES(TPW_ACTION_DIFF) | PLANS | DOCTORS;
     case TPW_SETTING_BACKEND:
         return LOADS | DOCTORS | PLANS;
+    case TPW_SETTING_RANKS_PER_GPU:
     case TPW_SETTING_ISA:
     case TPW_SETTING_BIND:
     case TPW_SETTING_TIMEOUT:

@@ -52,6 +52,16 @@ static void open_log(tpw_session *s)
     memcpy(s->log.host, s->boot->host, sizeof s->log.host);
 }
 
+/* NCCL refuses two ranks of one host on one GPU; with an id each it takes them for hosts. Before anything of NCCL runs. */
+static tpw_status part_hosts(const tpw_values *values, int rank, tpw_error *err)
+{
+    char id[32];
+    if (values->ranks_per_gpu == 1 || values->backend == TPW_BACKEND_HOST)
+        return TPW_OK;
+    snprintf(id, sizeof id, "tpworker-rank-%d", rank);
+    return setenv("NCCL_HOSTID", id, 0) == 0 ? TPW_OK : tpw_fail(err, TPW_ERR_MEMORY, "no memory for NCCL_HOSTID");
+}
+
 tpw_status tpw_session_open(tpw_session *out, const tpw_values *values, tpw_outcome *outcome, tpw_error *err)
 {
     *outcome = (tpw_outcome){.step = -1, .people = {.fd = -1}, .json = {.fd = -1}};
@@ -61,6 +71,7 @@ tpw_status tpw_session_open(tpw_session *out, const tpw_values *values, tpw_outc
     TPW_TRY(tpw_boot_check_singleton(outcome->size, get_environment, err));
     TPW_TRY(tpw_boot_mpi_create(MPI_COMM_WORLD, timeout_ms(values), &out->boot, err));
     memcpy(outcome->host, out->boot->host, sizeof outcome->host);
+    TPW_TRY(part_hosts(values, outcome->rank, err));
     TPW_TRY(name_job(out, err));
     open_log(out);
     return TPW_OK;
@@ -160,6 +171,7 @@ void tpw_session_options(tpw_session *session, tpw_options *out)
     out->timeout_ms = timeout_ms(v);
     out->isa = session->isa;
     out->backend = (tpw_backend)v->backend;
+    out->ranks_per_gpu = (int32_t)v->ranks_per_gpu;
     out->binding = (tpw_binding_mode)v->bind;
     out->log = log_line;
     out->log_data = &session->log;

@@ -50,6 +50,7 @@ typedef enum tpw_setting_id {
     TPW_SETTING_FAULT,
     TPW_SETTING_ISA,
     TPW_SETTING_BACKEND,
+    TPW_SETTING_RANKS_PER_GPU,
     TPW_SETTING_BIND,
     TPW_SETTING_TIMEOUT,
     TPW_SETTING_JSON,
@@ -160,7 +161,8 @@ typedef struct tpw_values {
     char *fault;
     int isa;     /* index into its choices; 0 is "auto" */
     int backend; /* tpw_backend */
-    int bind;    /* tpw_binding_mode */
+    int64_t ranks_per_gpu;
+    int bind; /* tpw_binding_mode */
     double timeout;
     char *json;
     char *metrics_file;

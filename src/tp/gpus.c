@@ -46,8 +46,8 @@ static void clean(tpw_place_rank *rank)
     }
 }
 
-tpw_status tpw_gpus_agree(tpw_boot *boot, const tpw_topology *topology, const tpw_gpu *gpus, int count, tpw_seat *out,
-                          tpw_error *err)
+tpw_status tpw_gpus_agree(tpw_boot *boot, const tpw_topology *topology, const tpw_gpu *gpus, int count,
+                          int ranks_per_gpu, tpw_seat *out, tpw_error *err)
 {
     tpw_place_rank *ranks = NULL;
     int32_t *chosen = NULL;
@@ -59,7 +59,7 @@ tpw_status tpw_gpus_agree(tpw_boot *boot, const tpw_topology *topology, const tp
     TPW_TRY_GOTO(st, boot->ops->allgather(boot, &ranks[boot->size], ranks, sizeof *ranks, &own), failed);
     for (int r = 0; r < boot->size; r++)
         clean(&ranks[r]);
-    st = tpw_place_gpus(ranks, boot->size, chosen, &own);
+    st = tpw_place_gpus(ranks, boot->size, ranks_per_gpu, chosen, &own);
     refused = st == TPW_ERR_RESOURCE;
     if (st == TPW_OK)
         st = tpw_place_seat(topology, ranks, boot->size, chosen, boot->rank, out, &own);

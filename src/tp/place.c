@@ -32,16 +32,20 @@ static void put(line *to, const char *format, ...)
         to->used += (size_t)length < left ? (size_t)length : left;
 }
 
-/* The GPUs that one rank may take, each once, in order of bus. */
+#define PLACES_MAX (TPW_PLACE_GPUS_MAX * TPW_RANKS_PER_GPU_MAX)
+
+/* The places that one rank may take: its GPUs, each once, in order of bus; then their second places, and so on. */
 typedef struct candidates {
-    int count;
-    int index[TPW_PLACE_GPUS_MAX]; /* in the rank's list */
-    int id[TPW_PLACE_GPUS_MAX];    /* in seen[] of its host */
+    int gpus;
+    int count;             /* gpus * places a GPU of the running attempt */
+    int index[PLACES_MAX]; /* in the rank's list */
+    int id[PLACES_MAX];    /* in seen[] of its host */
 } candidates;
 
-/* One GPU of a host. */
+/* One place on a GPU of a host. */
 typedef struct seen_gpu {
     const tpw_gpu *gpu;
+    int place;  /* 0.. on the GPU */
     int owner;  /* rank, -1: free */
     int sights; /* ranks that may take it */
     bool tried; /* in the running search */
@@ -51,11 +55,12 @@ typedef struct seen_gpu {
 typedef struct plan {
     const tpw_place_rank *ranks;
     int size;
+    int ranks_per_gpu; /* at most */
     int32_t *chosen;
     candidates *candidates; /* [size] */
     int *members;           /* [size]: ranks of the host, ascending */
     int member_count;
-    seen_gpu *seen; /* [size * TPW_PLACE_GPUS_MAX] */
+    seen_gpu *seen; /* [size * PLACES_MAX] */
     int seen_count;
 } plan;
 
@@ -109,33 +114,33 @@ static void list_candidates(const tpw_place_rank *rank, candidates *out)
     bool whole = false;
     for (int g = 0; g < rank->gpu_count; g++)
         whole = whole || !is_slice(&rank->gpus[g]);
-    out->count = 0;
+    out->gpus = 0;
     for (int g = 0; g < rank->gpu_count; g++) {
         const tpw_gpu *gpu = &rank->gpus[g];
         bool take = !(whole && is_slice(gpu));
-        for (int i = 0; take && i < out->count; i++)
+        for (int i = 0; take && i < out->gpus; i++)
             take = !same_gpu(&rank->gpus[out->index[i]], gpu);
         if (!take)
             continue;
-        int at = out->count++;
+        int at = out->gpus++;
         for (; at > 0 && order_of(gpu, &rank->gpus[out->index[at - 1]]) < 0; at--)
             out->index[at] = out->index[at - 1];
         out->index[at] = g;
     }
 }
 
-static int id_of(plan *p, const tpw_gpu *gpu)
+static int id_of(plan *p, const tpw_gpu *gpu, int place)
 {
     int id = 0;
-    while (id < p->seen_count && !same_gpu(p->seen[id].gpu, gpu))
+    while (id < p->seen_count && !(p->seen[id].place == place && same_gpu(p->seen[id].gpu, gpu)))
         id++;
     if (id == p->seen_count)
-        p->seen[p->seen_count++] = (seen_gpu){.gpu = gpu, .owner = -1};
+        p->seen[p->seen_count++] = (seen_gpu){.gpu = gpu, .place = place, .owner = -1};
     return id;
 }
 
-/* Fills members[] and seen[] with the host of rank `first`. */
-static void open_host(plan *p, int first)
+/* Fills members[] and seen[] with the host of rank `first`, each GPU with so many places. */
+static void open_host(plan *p, int first, int places)
 {
     p->member_count = 0;
     p->seen_count = 0;
@@ -144,8 +149,10 @@ static void open_host(plan *p, int first)
             continue;
         candidates *own = &p->candidates[r];
         p->members[p->member_count++] = r;
+        own->count = own->gpus * places;
         for (int i = 0; i < own->count; i++) {
-            own->id[i] = id_of(p, &p->ranks[r].gpus[own->index[i]]);
+            own->index[i] = own->index[i % own->gpus];
+            own->id[i] = id_of(p, &p->ranks[r].gpus[own->index[i]], i / own->gpus);
             p->seen[own->id[i]].sights++;
         }
     }
@@ -195,7 +202,7 @@ static void improve(plan *p, int rank)
 {
     const candidates *own = &p->candidates[rank];
     int now = 0;
-    while (own->index[now] != p->chosen[rank])
+    while (p->seen[own->id[now]].owner != rank)
         now++;
     for (int i = 0; i < now; i++) {
         seen_gpu *gpu = &p->seen[own->id[i]];
@@ -223,7 +230,7 @@ static tpw_status refuse_host(const plan *p, int rank, bool *mark, tpw_error *er
     bool all = p->seen_count < p->member_count;
     int gpus = 0;
     for (int id = 0; id < p->seen_count; id++)
-        gpus += all || p->seen[id].tried;
+        gpus += p->seen[id].place == 0 && (all || p->seen[id].tried);
     for (int m = 0; m < p->member_count; m++) {
         mark[m] = all || p->members[m] == rank;
         for (int id = 0; id < p->seen_count; id++)
@@ -232,7 +239,7 @@ static tpw_status refuse_host(const plan *p, int rank, bool *mark, tpw_error *er
     put_ranks(&to, p->members, p->member_count, mark);
     put(&to, " on %s see only %d GPU%s between them (", p->ranks[rank].host, gpus, gpus == 1 ? "" : "s");
     for (int id = 0, named = 0; id < p->seen_count && named <= NAMED_MAX; id++) {
-        if (!all && !p->seen[id].tried)
+        if (p->seen[id].place > 0 || (!all && !p->seen[id].tried))
             continue;
         put(&to, "%s", named > 0 ? ", " : "");
         if (named++ < NAMED_MAX)
@@ -241,31 +248,43 @@ static tpw_status refuse_host(const plan *p, int rank, bool *mark, tpw_error *er
             put(&to, "%d more", gpus - NAMED_MAX);
     }
     return tpw_fail(err, TPW_ERR_RESOURCE,
-                    "%s), and a GPU takes one rank: start fewer ranks there, or show each its own GPU "
-                    "(CUDA_VISIBLE_DEVICES, srun --gpus-per-task=1)",
-                    text);
+                    "%s), and a GPU takes %d rank%s: start fewer ranks there, show each its own GPU "
+                    "(CUDA_VISIBLE_DEVICES, srun --gpus-per-task=1), or let more share one (--ranks-per-gpu)",
+                    text, p->ranks_per_gpu, p->ranks_per_gpu == 1 ? "" : "s");
 }
 
-static tpw_status place_host(plan *p, int first, tpw_error *err)
+/* Places the members of the open host. Returns the rank that has found none, or -1. */
+static int place_members(plan *p)
 {
-    open_host(p, first);
     if (take_common(p))
-        return TPW_OK;
+        return -1;
     for (int m = 0; m < p->member_count; m++) {
         for (int id = 0; id < p->seen_count; id++)
             p->seen[id].tried = false;
-        if (settle(p, p->members[m]))
-            continue;
-        bool *mark = calloc((size_t)p->member_count, sizeof *mark);
-        if (mark == NULL)
-            return tpw_fail(err, TPW_ERR_MEMORY, "out of memory for the placement of %d ranks", p->size);
-        tpw_status st = refuse_host(p, p->members[m], mark, err);
-        free(mark);
-        return st;
+        if (!settle(p, p->members[m]))
+            return p->members[m];
     }
     for (int m = 0; m < p->member_count; m++)
         improve(p, p->members[m]);
-    return TPW_OK;
+    return -1;
+}
+
+/* No GPU gets a second rank before each that is wanted has one. */
+static tpw_status place_host(plan *p, int first, tpw_error *err)
+{
+    int without = -1;
+    for (int places = 1; places <= p->ranks_per_gpu; places++) {
+        open_host(p, first, places);
+        without = place_members(p);
+        if (without < 0)
+            return TPW_OK;
+    }
+    bool *mark = calloc((size_t)p->member_count, sizeof *mark);
+    if (mark == NULL)
+        return tpw_fail(err, TPW_ERR_MEMORY, "out of memory for the placement of %d ranks", p->size);
+    tpw_status st = refuse_host(p, without, mark, err);
+    free(mark);
+    return st;
 }
 
 /* Every rank needs something to take, and that must be whole when there are several ranks. */
@@ -300,13 +319,27 @@ static const tpw_gpu *gpu_of(const tpw_place_rank *ranks, const int32_t *chosen,
     return &ranks[rank].gpus[chosen[rank]];
 }
 
+/* The ranks of the whole job on the GPU of `rank`: those of its host, and those of others that see the same UUID. */
+static int count_sharers(const tpw_place_rank *ranks, int size, const int32_t *chosen, int rank)
+{
+    const tpw_gpu *own = gpu_of(ranks, chosen, rank);
+    int sharers = 0;
+    for (int r = 0; r < size; r++) {
+        const tpw_gpu *other = gpu_of(ranks, chosen, r);
+        sharers += same_host(&ranks[r], &ranks[rank]) ? same_gpu(other, own)
+                                                      : own->uuid[0] != '\0' && strcmp(other->uuid, own->uuid) == 0;
+    }
+    return sharers;
+}
+
 /* Two containers of one machine look like two hosts and may see the same GPUs. */
 static tpw_status check_between_hosts(const plan *p, tpw_error *err)
 {
     for (int b = 1; b < p->size; b++)
         for (int a = 0; a < b; a++) {
             const tpw_gpu *one = gpu_of(p->ranks, p->chosen, a), *two = gpu_of(p->ranks, p->chosen, b);
-            if (same_host(&p->ranks[a], &p->ranks[b]) || one->uuid[0] == '\0' || strcmp(one->uuid, two->uuid) != 0)
+            if (same_host(&p->ranks[a], &p->ranks[b]) || one->uuid[0] == '\0' || strcmp(one->uuid, two->uuid) != 0 ||
+                count_sharers(p->ranks, p->size, p->chosen, a) <= p->ranks_per_gpu)
                 continue;
             return tpw_fail(err, TPW_ERR_RESOURCE,
                             "rank %d (%s) and rank %d (%s) would share GPU %s (%s): if these are containers of one "
@@ -359,14 +392,17 @@ static tpw_status decide(plan *p, tpw_error *err)
     return check_models(p, err);
 }
 
-tpw_status tpw_place_gpus(const tpw_place_rank *ranks, int size, int32_t *chosen, tpw_error *err)
+tpw_status tpw_place_gpus(const tpw_place_rank *ranks, int size, int ranks_per_gpu, int32_t *chosen, tpw_error *err)
 {
     TPW_TRY(check_counts(ranks, size, chosen, err));
+    if (ranks_per_gpu < 1 || ranks_per_gpu > TPW_RANKS_PER_GPU_MAX)
+        return tpw_fail(err, TPW_ERR_ARGUMENT, "%d ranks a GPU: 1 to %d are possible", ranks_per_gpu,
+                        TPW_RANKS_PER_GPU_MAX);
     size_t count = (size_t)size; /* at most TPW_RANKS_MAX: no product below overflows, and calloc checks its own */
-    plan p = {.ranks = ranks, .size = size, .chosen = chosen};
+    plan p = {.ranks = ranks, .size = size, .ranks_per_gpu = ranks_per_gpu, .chosen = chosen};
     p.candidates = calloc(count, sizeof *p.candidates);
     p.members = calloc(count, sizeof *p.members);
-    p.seen = calloc(count * TPW_PLACE_GPUS_MAX, sizeof *p.seen);
+    p.seen = calloc(count * PLACES_MAX, sizeof *p.seen);
     tpw_status st = p.candidates != NULL && p.members != NULL && p.seen != NULL
                         ? decide(&p, err)
                         : tpw_fail(err, TPW_ERR_MEMORY, "out of memory for the placement of %d ranks", size);
@@ -392,6 +428,8 @@ static void count_shares(const tpw_topology *topology, const tpw_place_rank *ran
 static void warn(tpw_seat *seat, line *to, const tpw_near *near, const tpw_gpu *first)
 {
     const char *bus = seat->gpu.bus;
+    if (seat->sharers > 1)
+        put(to, "; GPU %s is shared by %d ranks: the bits stay the same, the speed does not", bus, seat->sharers);
     if (is_slice(&seat->gpu))
         put(to, "; GPU %s is a MIG slice (%s), on which nothing was tested", bus, seat->gpu.uuid);
     if (seat->gpu.bytes != first->bytes)
@@ -420,6 +458,7 @@ tpw_status tpw_place_seat(const tpw_topology *topology, const tpw_place_rank *ra
             return tpw_fail(err, TPW_ERR_ARGUMENT, "rank %d was given GPU %d of %d", r, chosen[r], ranks[r].gpu_count);
     tpw_near near;
     *out = (tpw_seat){.choice = chosen[rank], .gpu = *gpu_of(ranks, chosen, rank)};
+    out->sharers = count_sharers(ranks, size, chosen, rank);
     count_shares(topology, ranks, size, chosen, rank, out);
     TPW_TRY(tpw_topology_near_gpu(topology, out->gpu.bus, out->share, out->shares, &near, err));
     memcpy(out->cpus, near.cpus, sizeof out->cpus);

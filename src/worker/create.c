@@ -68,7 +68,7 @@ static tpw_status take_seat(tpw_worker *w, tpw_error *err)
     if (o->backend == TPW_BACKEND_HOST || (automatic && o->compute != TPW_COMPUTE_BF16))
         return TPW_OK;
     TPW_TRY(tpw_agree_status(w->boot, list_gpus(gpus, &count, err), err));
-    st = tpw_gpus_agree(w->boot, w->topology, gpus, count, &w->seat, err);
+    st = tpw_gpus_agree(w->boot, w->topology, gpus, count, o->ranks_per_gpu, &w->seat, err);
     w->on_gpu = st == TPW_OK;
     if (st == TPW_ERR_RESOURCE && automatic) {
         tpw_log_line(&w->log, TPW_LOG_INFO, "host backend: %s", err != NULL ? err->text : "no GPU for every rank");

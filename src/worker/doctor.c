@@ -219,7 +219,7 @@ static tpw_status take_seat(examination *e, tpw_error *err)
         do_without(e);
         return TPW_OK;
     }
-    st = tpw_gpus_agree(e->boot, e->topology, e->gpus, e->me->gpus_visible, &e->seat, &own);
+    st = tpw_gpus_agree(e->boot, e->topology, e->gpus, e->me->gpus_visible, e->options->ranks_per_gpu, &e->seat, &own);
     note(e, TPW_DOCTOR_GPU, st, &own);
     if (st == TPW_OK) {
         e->me->seated = true;

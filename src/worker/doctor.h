@@ -18,7 +18,7 @@
     X(TOPOLOGY, "topology") /* hwloc can tell what machine this is */                   \
     X(HOST, "host")         /* the host backend has the instructions asked for */       \
     X(RANKS, "ranks")       /* so many ranks can share a model */                       \
-    X(GPU, "gpu")           /* every rank gets a GPU of its own */                      \
+    X(GPU, "gpu")           /* every rank gets a GPU, none too many ranks */            \
     X(CPUS, "cpus")         /* bound as asked for, and read back */                     \
     X(MEMORY, "memory")     /* the same for memory nodes */                             \
     X(MPI, "mpi")           /* an all-reduce of the host's communicator, bit for bit */ \
@@ -77,6 +77,7 @@ typedef struct tpw_doctor_options {
     const char *isa;       /* as for tpw_host_create */
     bool gpus_needed;  /* it fails if no rank sees a GPU, with ERR_RESOURCE; else that is why GPUs are passed over */
     bool gpus_ignored; /* the job runs on the host: no GPU is looked for */
+    int ranks_per_gpu; /* as tpw_options says, and with what it says of NCCL_HOSTID */
     /* Collective: makes the host's communicator. NULL: tpw_comm_mpi_create, for which `boot` must be of MPI. */
     tpw_status (*make_comm)(tpw_boot *boot, tpw_comm **out, tpw_error *err);
 } tpw_doctor_options;

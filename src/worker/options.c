@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/digest.h"
+#include "tp/place.h"
 
 #define TIMEOUT_MS_MAX (24LL * 3600 * 1000)
 
@@ -38,7 +39,8 @@ static tpw_status check_ranges(const tpw_options *o, tpw_error *err)
                             {"timeout_ms", o->timeout_ms, 1, TIMEOUT_MS_MAX},
                             {"compute", o->compute, TPW_COMPUTE_BF16, TPW_COMPUTE_F32},
                             {"backend", o->backend, TPW_BACKEND_HOST, TPW_BACKEND_AUTO},
-                            {"binding", o->binding, TPW_BINDING_NONE, TPW_BINDING_STRICT}};
+                            {"binding", o->binding, TPW_BINDING_NONE, TPW_BINDING_STRICT},
+                            {"ranks_per_gpu", o->ranks_per_gpu, 1, TPW_RANKS_PER_GPU_MAX}};
 
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
         if (ranges[i].value < ranges[i].low || ranges[i].value > ranges[i].high)
@@ -118,7 +120,8 @@ const char *tpw_settings_list(const tpw_settings *settings, int i, int64_t *valu
                           {"check_every", o->check_every, 0, 0},
                           {"trace", o->trace != NULL, 0, 0},
                           {"trace_every", o->trace_every, 0, 0},
-                          {"weight_digests", o->weight_digests, 0, 0}};
+                          {"weight_digests", o->weight_digests, 0, 0},
+                          {"ranks_per_gpu", o->ranks_per_gpu, 0, 0}};
 
     _Static_assert(sizeof list / sizeof list[0] == TPW_SETTINGS_COUNT, "TPW_SETTINGS_COUNT counts this list");
     *value = list[i].value;

@@ -20,7 +20,7 @@ void tpw_settings_fini(tpw_settings *settings);
 
 /* What must be equal on all ranks, one by one: the name of item i and its value as a number (paths and the ISA may differ between
  * hosts and are left out; a name is represented by its digest). Pure. */
-#define TPW_SETTINGS_COUNT 21
+#define TPW_SETTINGS_COUNT 22
 const char *tpw_settings_list(const tpw_settings *settings, int i, int64_t *value);
 
 #endif

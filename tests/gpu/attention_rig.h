@@ -18,6 +18,26 @@ typedef struct flavour {
 
 static flavour under_test = {TPW_BF16, false};
 
+static const flavour flavours[] = {{TPW_BF16, false}, {TPW_BF16, true}, {TPW_F16, false}, {TPW_F16, true}};
+#define FLAVOURS 4
+
+static size_t cases, elements;
+
+static inline void open_counted(void)
+{
+    open_both();
+    cases = elements = 0;
+    under_test = flavours[0];
+}
+
+static inline void close_counted(size_t cases_least, size_t elements_least)
+{
+    fprintf(stderr, "%zu cases, %zu elements compared\n", cases, elements);
+    cr_assert_geq(cases, cases_least);
+    cr_assert_geq(elements, elements_least);
+    close_both(0);
+}
+
 typedef struct shape {
     int sequences, hq, hkv, dim, page_size;
 } shape;

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "gemm_case.h"
+#include "kernels/cuda/exec.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/selftest.h"
 #include "model/config.h"
@@ -336,6 +337,48 @@ Test(gpu_gemm, rounding_and_blocks)
     free(x);
     free(half);
     free(y);
+    gpu_free(exec, x_device);
+    gpu_free(exec, y_device);
+    gemm_part_free(exec, &part);
+    gemm_weight_free(&w);
+    tpw_cuda_destroy(exec);
+}
+
+/* Blocks of rows as small as the scratch makes them, one row at last: the bits of one block. */
+Test(gpu_gemm, blocks_of_few_rows)
+{
+    enum { M = 150, N = 1024, K = 6144 };
+    static const int blocks[] = {127, 100, 64, 17, 16, 3, 1};
+    tpw_exec *exec = gpu_exec();
+    ops_random r = {15};
+    gemm_weight w = gemm_weight_make(TPW_E4M3, TPW_GEMM_ROW, N, K, &r);
+    gemm_part part = gemm_part_make(exec, &w, 0, 1);
+    const size_t n = (size_t)M * N, x_row = (size_t)K * 2,
+                 row = x_row + (size_t)TPW_SLICES_ROW_PARALLEL * N * sizeof(float);
+    const size_t whole = tpw_cuda_of(exec)->scratch_bytes;
+    uint16_t *x = gemm_x_make(M, K, &r);
+    float *y = gpu_host_alloc(n * sizeof *y), *want = gpu_host_alloc(n * sizeof *want);
+    void *x_device = gpu_upload(exec, x, (size_t)M * K * 2), *y_device = gpu_alloc(exec, n * 4);
+    cr_assert_gt(whole, 256 + 127 * x_row + M * row);
+    for (int path = 0; path < 3; path++) {
+        const tpw_gemm_path paths[] = {TPW_GEMM_TILE, TPW_GEMM_WGMMA, TPW_GEMM_AUTO};
+        if (paths[path] == TPW_GEMM_WGMMA && !tpw_cuda_uses_wgmma(exec))
+            continue;
+        run(exec, &part, TPW_GEMM_ROW, x_device, y_device, TPW_F32, M, 0, paths[path]);
+        gpu_download(exec, path == 0 ? want : y, y_device, n * 4);
+        cr_assert(path == 0 || memcmp(y, want, n * 4) == 0, "path %d", path);
+        for (size_t b = 0; b < sizeof blocks / sizeof *blocks; b++) {
+            GPU_OK(exec->device->fill(exec, y_device, 0xFF, n * 4, err));
+            tpw_cuda_of(exec)->scratch_bytes = 256 + 127 * x_row + (size_t)blocks[b] * row;
+            run(exec, &part, TPW_GEMM_ROW, x_device, y_device, TPW_F32, M, 0, paths[path]);
+            tpw_cuda_of(exec)->scratch_bytes = whole;
+            gpu_download(exec, y, y_device, n * 4);
+            cr_assert_eq(memcmp(y, want, n * 4), 0, "path %d, blocks of %d rows", path, blocks[b]);
+        }
+    }
+    free(x);
+    free(y);
+    free(want);
     gpu_free(exec, x_device);
     gpu_free(exec, y_device);
     gemm_part_free(exec, &part);

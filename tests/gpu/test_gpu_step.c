@@ -204,6 +204,68 @@ Test(gpu_step, nine_batches_and_one_wait_a_step)
     close_both(1000);
 }
 
+/* A refused batch takes nothing of the ring, and what was staged before under its address is gone. */
+Test(gpu_step, a_refused_batch_is_no_batch)
+{
+    open_both();
+    twin_mat x = twin_mat_make(TPW_BF16, 8, 64, 0, 0);
+    ops_random r = {97};
+    twin_mat_bits(&x, &r);
+    twin_mat_send(&x);
+    uint64_t *sums = gpu_alloc(gpu, 8 * sizeof *sums);
+    int64_t wide[1] = {3};
+    tpw_segment segment = {.rows = 8, .rows_certain = 1, .slot = 1, .pages_wide = wide};
+    tpw_batch batch = {.rows = 8, .segment_count = 1, .segments = &segment};
+    const tpw_digest_rows_args args = {&batch, x.d, 1, sums};
+    tpw_error why = {0};
+    GPU_OK(gpu->device->stage_reserve(gpu, 2, 8, 1, 1, 0, err));
+    GPU_OK(gpu->device->stage(gpu, &batch, 16, err));
+    GPU_OK(gpu->ops->digest_rows(gpu, &args, err));
+    const size_t used = tpw_cuda_of(gpu)->ring.used;
+    wide[0] = INT64_C(1) << 40;
+    cr_assert_eq(gpu->device->stage(gpu, &batch, 16, &why), TPW_ERR_ARGUMENT);
+    cr_assert(strstr(why.text, "page 1099511627776 of the segment at row 0") != NULL, "%s", why.text);
+    cr_assert_eq(tpw_cuda_of(gpu)->ring.used, used);
+    cr_assert_eq(gpu->ops->digest_rows(gpu, &args, &why), TPW_ERR_ARGUMENT);
+    cr_assert(strstr(why.text, "was not staged") != NULL, "%s", why.text);
+    wide[0] = 3;
+    GPU_OK(gpu->device->stage(gpu, &batch, 16, err));
+    GPU_OK(gpu->ops->digest_rows(gpu, &args, err));
+    GPU_OK(tpw_cuda_sync(gpu, err));
+    gpu_free(gpu, sums);
+    twin_end(&x.block, "x");
+    close_both(0);
+}
+
+/* As long as a list fits in its pinned memory it costs one wait, and one more for each further part. */
+Test(gpu_step, a_digest_list_waits_once)
+{
+    enum { COLS = 64, JOBS = 30000 };
+    static const int32_t counts[] = {1, 2, 1000, 13107, 13108, JOBS};
+    open_both();
+    twin_mat x = twin_mat_make(TPW_BF16, 1, COLS, 0, 0);
+    ops_random r = {98};
+    twin_mat_bits(&x, &r);
+    twin_mat_send(&x);
+    uint64_t sum = 0;
+    tpw_digest_args *jobs = gpu_host_alloc(JOBS * sizeof *jobs);
+    for (int i = 0; i < JOBS; i++)
+        jobs[i] = (tpw_digest_args){.x = x.d, .key = 5, .index_stride = COLS, .sum = &sum};
+    const uint64_t one = tpw_digest_block(5, x.h.data, TPW_BF16, 1, COLS, COLS, 0, COLS);
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const tpw_digest_list_args args = {jobs, counts[i]};
+        const int64_t waits = tpw_cuda_waits(gpu);
+        sum = 0;
+        GPU_OK(gpu->ops->digest_list(gpu, &args, err));
+        cr_assert_eq(sum, one * (uint64_t)counts[i]);
+        cr_assert_eq(tpw_cuda_waits(gpu) - waits, (counts[i] + 13106) / 13107, "%d jobs: %lld waits", counts[i],
+                     (long long)(tpw_cuda_waits(gpu) - waits));
+    }
+    free(jobs);
+    twin_end(&x.block, "x");
+    close_both(0);
+}
+
 /* Blocks of all sizes, types and strides, some empty, several on one sum, in more jobs than one launch takes. */
 Test(gpu_step, digest_list)
 {

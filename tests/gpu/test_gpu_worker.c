@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
+#include "mpi/backend.h"
 #include "mpi/output.h"
 #include "worker/worker.h"
 
@@ -21,7 +22,7 @@ static void skip_without_gpus(void)
     int count = tpw_cuda_count(reason, sizeof reason);
 
     snprintf(text, sizeof text, "%d GPUs for %d ranks%s%s", count, mt_size, reason[0] != '\0' ? ": " : "", reason);
-    mt_skip_if(count < mt_size, text);
+    mt_skip_if(count * test_ranks_per_gpu() < mt_size, text);
 }
 
 /* The tests may run elsewhere than where they were built. */
@@ -36,6 +37,7 @@ static tpw_options options_of(int32_t k, tpw_check check)
 
     o.model = pocket();
     o.backend = TPW_BACKEND_CUDA;
+    o.ranks_per_gpu = test_ranks_per_gpu();
     o.sequences_max = PROMPTS;
     o.page_size = 16;
     o.rows_max = 40; /* prompts come in chunks, beside those that decode */

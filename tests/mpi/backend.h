@@ -1,4 +1,5 @@
-/* Where the models of these tests run: on the host, or with TPW_TEST_BACKEND=cuda on one GPU a rank.
+/* Where the models of these tests run: on the host, or with TPW_TEST_BACKEND=cuda on one GPU a rank. With
+ * TPW_TEST_RANKS_PER_GPU=N up to N ranks share a GPU; each must then have its own NCCL_HOSTID.
  * SPDX-License-Identifier: Apache-2.0 */
 #ifndef TPW_TESTS_BACKEND_H
 #define TPW_TESTS_BACKEND_H
@@ -18,6 +19,20 @@ static inline bool test_on_gpu(void)
 static inline tpw_backend test_backend(void)
 {
     return test_on_gpu() ? TPW_BACKEND_CUDA : TPW_BACKEND_HOST;
+}
+
+static inline int32_t test_ranks_per_gpu(void)
+{
+    const char *count = getenv("TPW_TEST_RANKS_PER_GPU");
+
+    return count != NULL ? (int32_t)strtol(count, NULL, 10) : 1;
+}
+
+/* Sets where a worker runs. */
+static inline void test_set_backend(tpw_options *o)
+{
+    o->backend = test_backend();
+    o->ranks_per_gpu = test_ranks_per_gpu();
 }
 
 /* Collective, first in a test: GPUs compute in BF16 only. */

@@ -28,10 +28,10 @@ done:
     return st;
 }
 
-/* This rank's place to run; with GPUs, rank i takes GPU i of this machine. */
+/* This rank's place to run; with GPUs, rank i takes GPU i of this machine, or one with others. */
 static tpw_status open_place(engine *e, int32_t rows, tpw_error *err)
 {
-    const tpw_cuda_options cuda = {.device = e->boot->rank};
+    const tpw_cuda_options cuda = {.device = e->boot->rank / test_ranks_per_gpu()};
     const tpw_nccl_options nccl = {.rows_max = rows, .cols_max = e->config.hidden};
 
     if (!test_on_gpu())

@@ -84,7 +84,7 @@ static void set_options(tpw_options *o, const cell *c, const speculation *s, con
 
     for (int32_t p = 0; p < w->prompts; p++)
         longest = w->lengths[p] > longest ? w->lengths[p] : longest;
-    o->backend = test_backend();
+    test_set_backend(o);
     o->model = w->model;
     o->dummy = w->dummy;
     o->dummy_layers = w->layers;

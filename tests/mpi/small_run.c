@@ -23,7 +23,7 @@ tpw_options small_options(const char *model, int32_t k, int32_t check_every)
 {
     tpw_options o = TPW_OPTIONS_INIT;
 
-    o.backend = test_backend();
+    test_set_backend(&o);
     o.model = model;
     o.sequences_max = 7;
     o.chunk = 16;

@@ -48,7 +48,7 @@ static tpw_options options_of(int32_t k, int32_t slots, int32_t pages)
 {
     tpw_options o = TPW_OPTIONS_INIT;
 
-    o.backend = test_backend();
+    test_set_backend(&o);
     o.model = TPW_TEST_POCKET;
     o.sequences_max = slots;
     o.pages = pages;

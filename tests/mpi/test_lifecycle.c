@@ -29,7 +29,7 @@ static tpw_options options_of(tpw_compute compute, int32_t k)
 {
     tpw_options o = TPW_OPTIONS_INIT;
 
-    o.backend = test_backend();
+    test_set_backend(&o);
     o.model = TPW_TEST_POCKET;
     o.compute = compute;
     o.sequences_max = 2;

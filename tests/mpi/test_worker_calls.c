@@ -40,11 +40,11 @@ static void expect_no_worker(const tpw_options *o, tpw_status expected, const ch
 /* One field of the last rank's options is another; whichever it is, all ranks hear its name. */
 MPI_TEST(worker_calls, options_that_differ)
 {
-    static const char *const names[12] = {"sequences_max", "rows_max",     "chunk",     "page_size",
-                                          "pages",         "context_max",  "draft_max", "compute",
-                                          "timeout_ms",    "dummy_layers", "dummy",     "binding"};
+    static const char *const names[13] = {"sequences_max", "rows_max",      "chunk",   "page_size",  "pages",
+                                          "context_max",   "draft_max",     "compute", "timeout_ms", "dummy_layers",
+                                          "dummy",         "ranks_per_gpu", "binding"};
 
-    for (int i = 0; i < 12; i++) {
+    for (int i = 0; i < 13; i++) {
         tpw_options o = small();
         char part[64];
 
@@ -84,6 +84,9 @@ MPI_TEST(worker_calls, options_that_differ)
                 o.dummy = "qwen3.5-0.8b";
                 o.model = NULL;
                 break;
+            case 11:
+                o.ranks_per_gpu = 2;
+                break;
             default:
                 o.binding = TPW_BINDING_AUTO;
                 break;
@@ -116,6 +119,9 @@ MPI_TEST(worker_calls, one_rank_cannot_be_made)
     if (is_last())
         o.page_size = 48;
     expect_no_worker(&o, TPW_ERR_ARGUMENT, "page_size = 48 is not a power of two");
+    o = small();
+    o.ranks_per_gpu = is_last() ? 9 : 1;
+    expect_no_worker(&o, TPW_ERR_ARGUMENT, "ranks_per_gpu = 9 is not in 1..8");
 
     o = small(); /* a folder that is not there on one rank: found at load */
     if (is_last())

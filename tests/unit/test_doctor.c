@@ -99,7 +99,7 @@ static tpw_status examine(local_rank *self)
 {
     scene *s = self->data;
     bool bad = s->bad < 0 || s->bad == self->rank;
-    tpw_doctor_options options = {.binding = TPW_BIND_NONE, .isa = "auto", .make_comm = make_comm};
+    tpw_doctor_options options = {.binding = TPW_BIND_NONE, .isa = "auto", .ranks_per_gpu = 1, .make_comm = make_comm};
     here = s;
     if (bad && s->fault == FAULT_ABSENT)
         return TPW_OK;

@@ -37,6 +37,7 @@ typedef struct scene {
     int size;
     bool needed;
     bool ignored;
+    int ranks_per_gpu; /* 0: 1 */
     tpw_doctor_rank *ranks[LOCAL_RANKS_MAX];
     int execs[LOCAL_RANKS_MAX]; /* alive */
     int comms[LOCAL_RANKS_MAX];
@@ -188,6 +189,7 @@ static tpw_status examine(local_rank *self)
                                         .isa = "auto",
                                         .gpus_needed = here->needed,
                                         .gpus_ignored = here->ignored,
+                                        .ranks_per_gpu = here->ranks_per_gpu > 0 ? here->ranks_per_gpu : 1,
                                         .make_comm = make_comm};
     return tpw_doctor_run(self->boot, &options, here->ranks[self->rank], &self->err);
 }
@@ -258,6 +260,18 @@ Test(doctor_gpus, one_rank_joins_and_exchanges_nothing)
     scene s = {.bad = -1, .size = 1};
     play(&s);
     expect_letters(&s, 0, "osooosss");
+    expect_verdict(&s, TPW_OK, "");
+    free(s.ranks[0]);
+}
+
+Test(doctor_gpus, two_ranks_share_when_they_may)
+{
+    scene s = {.fault = FAULT_SAME, .bad = 1, .size = 2, .ranks_per_gpu = 2};
+    play(&s);
+    for (int r = 0; r < 2; r++) {
+        expect_letters(&s, r, "oooooooo");
+        cr_assert_not_null(strstr(s.ranks[0][r].warnings, "shared by 2 ranks"), "%s", s.ranks[0][r].warnings);
+    }
     expect_verdict(&s, TPW_OK, "");
     free(s.ranks[0]);
 }

@@ -15,6 +15,7 @@ typedef struct job {
     tpw_topology *topology;
     tpw_place_rank sees[RANKS_MAX];
     int counts[RANKS_MAX]; /* of GPUs, as told to tpw_gpus_agree */
+    int ranks_per_gpu;
     tpw_seat seats[RANKS_MAX];
 } job;
 
@@ -23,8 +24,8 @@ static tpw_status take_seat(local_rank *self)
     job *all = self->data;
     tpw_place_rank *own = &all->sees[self->rank];
     (void)snprintf(self->boot->host, sizeof self->boot->host, "%s", own->host);
-    return tpw_gpus_agree(self->boot, all->topology, own->gpus, all->counts[self->rank], &all->seats[self->rank],
-                          &self->err);
+    return tpw_gpus_agree(self->boot, all->topology, own->gpus, all->counts[self->rank], all->ranks_per_gpu,
+                          &all->seats[self->rank], &self->err);
 }
 
 static void run_job(job *all, int size, local_rank *ranks)
@@ -48,8 +49,24 @@ static const char *expect_one_verdict(const local_rank *ranks, int size, tpw_sta
 
 #define FOUR "0000:0f:00.0 0000:2d:00.0 0000:89:00.0 0000:a8:00.0"
 
-static job all; /* each test is a process of its own */
+static job all = {.ranks_per_gpu = 1}; /* each test is a process of its own */
 static local_rank ranks[LOCAL_RANKS_MAX];
+
+Test(gpus, seats_that_are_shared)
+{
+    all.topology = load_machine("eight-gpus.xml");
+    for (int r = 0; r < 4; r++)
+        show_gpus(&all.sees[r], "hostA", "0000:0f:00.0 0000:89:00.0");
+    run_job(&all, 4, ranks);
+    cr_assert(strstr(expect_one_verdict(ranks, 4, TPW_ERR_RESOURCE), "--ranks-per-gpu"));
+    all.ranks_per_gpu = 2;
+    run_job(&all, 4, ranks);
+    expect_all_ok(ranks, 4);
+    const int32_t choices[] = {0, 1, 0, 1};
+    for (int r = 0; r < 4; r++)
+        cr_assert(all.seats[r].choice == choices[r] && all.seats[r].sharers == 2, "rank %d", r);
+    tpw_topology_destroy(all.topology);
+}
 
 Test(gpus, seats)
 {
@@ -177,13 +194,13 @@ Test(gpus, alone)
     tpw_topology *topology = load_machine("four-nodes-gpus.xml");
     cr_assert_eq(tpw_boot_solo_create(&boot, &err), TPW_OK, "%s", err.text);
     show_gpus(&sees, "hostA", "0000:a1:00.0 0000:91:00.0");
-    cr_assert_eq(tpw_gpus_agree(boot, topology, sees.gpus, 2, &seat, &err), TPW_OK, "%s", err.text);
+    cr_assert_eq(tpw_gpus_agree(boot, topology, sees.gpus, 2, 1, &seat, &err), TPW_OK, "%s", err.text);
     cr_assert(strcmp(seat.gpu.bus, "0000:91:00.0") == 0 && seat.choice == 1 && seat.gpu.index == 1);
     cr_assert(strcmp(seat.cpus, "6-8") == 0 && seat.numa_node == 2);
-    cr_assert_eq(tpw_gpus_agree(boot, topology, NULL, 0, &seat, &err), TPW_ERR_RESOURCE);
+    cr_assert_eq(tpw_gpus_agree(boot, topology, NULL, 0, 1, &seat, &err), TPW_ERR_RESOURCE);
     cr_assert(strstr(err.text, "sees no GPU"), "%s", err.text);
-    cr_assert_eq(tpw_gpus_agree(boot, NULL, sees.gpus, 2, &seat, NULL), TPW_ERR_ARGUMENT);
-    cr_assert_eq(tpw_gpus_agree(boot, topology, NULL, 2, &seat, NULL), TPW_ERR_ARGUMENT);
+    cr_assert_eq(tpw_gpus_agree(boot, NULL, sees.gpus, 2, 1, &seat, NULL), TPW_ERR_ARGUMENT);
+    cr_assert_eq(tpw_gpus_agree(boot, topology, NULL, 2, 1, &seat, NULL), TPW_ERR_ARGUMENT);
     tpw_boot_destroy(boot);
     tpw_topology_destroy(topology);
 }

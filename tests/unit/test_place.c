@@ -12,11 +12,11 @@
 #define EIGHT BUS_A " " BUS_B " " BUS_C " " BUS_D " " BUS_E " " BUS_F " " BUS_G " " BUS_H
 
 /* Rank r takes the GPU at the r-th of `buses`. */
-static void expect_buses(const tpw_place_rank *ranks, int size, const char *const *buses)
+static void expect_buses(const tpw_place_rank *ranks, int size, int ranks_per_gpu, const char *const *buses)
 {
     int32_t chosen[RANKS_MAX] = {-1, -1, -1, -1, -1, -1, -1, -1};
     tpw_error err = {0};
-    cr_assert_eq(tpw_place_gpus(ranks, size, chosen, &err), TPW_OK, "%s", err.text);
+    cr_assert_eq(tpw_place_gpus(ranks, size, ranks_per_gpu, chosen, &err), TPW_OK, "%s", err.text);
     for (int r = 0; r < size; r++) {
         cr_assert(chosen[r] >= 0 && chosen[r] < ranks[r].gpu_count, "rank %d: %d", r, chosen[r]);
         cr_assert_str_eq(ranks[r].gpus[chosen[r]].bus, buses[r], "rank %d takes %s instead of %s", r,
@@ -24,21 +24,22 @@ static void expect_buses(const tpw_place_rank *ranks, int size, const char *cons
     }
 }
 
-#define TAKE(ranks, size, ...) expect_buses(ranks, size, (const char *const[]){__VA_ARGS__})
+#define TAKE(ranks, size, ...)           expect_buses(ranks, size, 1, (const char *const[]){__VA_ARGS__})
+#define SHARE(ranks, size, per_gpu, ...) expect_buses(ranks, size, per_gpu, (const char *const[]){__VA_ARGS__})
 
 /* ERR_RESOURCE with all of the `parts` in the text, whole. */
-static void expect_refusal(const tpw_place_rank *ranks, int size, const char *const *parts)
+static void expect_refusal(const tpw_place_rank *ranks, int size, int ranks_per_gpu, const char *const *parts)
 {
     int32_t chosen[RANKS_MAX];
     tpw_error err = {0};
-    tpw_status st = tpw_place_gpus(ranks, size, chosen, &err);
+    tpw_status st = tpw_place_gpus(ranks, size, ranks_per_gpu, chosen, &err);
     cr_assert_eq(st, TPW_ERR_RESOURCE, "%s: %s", tpw_status_name(st), err.text);
     cr_assert_lt(strlen(err.text), TPW_ERROR_TEXT_MAX - 1, "cut: %s", err.text);
     for (; *parts != NULL; parts++)
         cr_assert(strstr(err.text, *parts), "\"%s\" is not in: %s", *parts, err.text);
 }
 
-#define REFUSE(ranks, size, ...) expect_refusal(ranks, size, (const char *const[]){__VA_ARGS__, NULL})
+#define REFUSE(ranks, size, ...) expect_refusal(ranks, size, 1, (const char *const[]){__VA_ARGS__, NULL})
 
 static tpw_place_rank ranks[RANKS_MAX]; /* each test is a process of its own */
 
@@ -59,7 +60,7 @@ Test(place, order_is_that_of_the_bus)
     show_gpus(&ranks[0], "hostA", BUS_A " " BUS_B);
     show_gpus(&ranks[1], "hostA", BUS_B " " BUS_A);
     TAKE(ranks, 2, BUS_A, BUS_B);
-    cr_assert_eq(tpw_place_gpus(ranks, 2, chosen, NULL), TPW_OK);
+    cr_assert_eq(tpw_place_gpus(ranks, 2, 1, chosen, NULL), TPW_OK);
     cr_assert(chosen[0] == 0 && chosen[1] == 0, "%d %d", chosen[0], chosen[1]);
 }
 
@@ -157,6 +158,60 @@ Test(place, no_gpu)
     REFUSE(ranks, 1, "rank 0 of 1");
 }
 
+Test(place, ranks_that_share)
+{
+    /* nobody shares while there are enough */
+    show_all(ranks, 4, BUS_A " " BUS_B " " BUS_C " " BUS_D);
+    SHARE(ranks, 4, 8, BUS_A, BUS_B, BUS_C, BUS_D);
+    SHARE(ranks, 2, 2, BUS_A, BUS_B);
+    show_all(ranks, 8, BUS_A);
+    SHARE(ranks, 8, 8, BUS_A, BUS_A, BUS_A, BUS_A, BUS_A, BUS_A, BUS_A, BUS_A);
+    show_all(ranks, 8, BUS_B " " BUS_A);
+    SHARE(ranks, 8, 4, BUS_A, BUS_B, BUS_A, BUS_B, BUS_A, BUS_B, BUS_A, BUS_B);
+    show_all(ranks, 4, BUS_A " " BUS_B " " BUS_C); /* no more on one than is needed */
+    SHARE(ranks, 4, 4, BUS_A, BUS_B, BUS_C, BUS_A);
+    /* lists that differ: rank 1 has no choice, rank 0 gives way */
+    show_gpus(&ranks[0], "hostA", BUS_A " " BUS_B);
+    show_gpus(&ranks[1], "hostA", BUS_A);
+    SHARE(ranks, 2, 2, BUS_B, BUS_A);
+    show_gpus(&ranks[2], "hostA", BUS_A);
+    show_gpus(&ranks[3], "hostA", BUS_B);
+    SHARE(ranks, 4, 2, BUS_B, BUS_A, BUS_A, BUS_B);
+    /* hosts each for themselves */
+    show_all(ranks, 4, BUS_A);
+    for (int r = 2; r < 4; r++) {
+        (void)snprintf(ranks[r].host, sizeof ranks[r].host, "hostB");
+        ranks[r].gpus[0].uuid[4] = 'b';
+    }
+    SHARE(ranks, 4, 2, BUS_A, BUS_A, BUS_A, BUS_A);
+}
+
+Test(place, ranks_that_would_share_too_much)
+{
+    int32_t chosen[1];
+    show_all(ranks, 4, BUS_A " " BUS_B);
+    expect_refusal(ranks, 4, 1, (const char *const[]){"see only 2 GPUs", "takes 1 rank:", "--ranks-per-gpu", NULL});
+    show_all(ranks, 5, BUS_A " " BUS_B);
+    expect_refusal(
+        ranks, 5, 2,
+        (const char *const[]){"ranks 0-4 on hostA see only 2 GPUs between them (" BUS_A, "takes 2 ranks:", NULL});
+    show_gpus(&ranks[0], "hostA", BUS_A); /* enough places in all, but not on A */
+    show_gpus(&ranks[1], "hostA", BUS_A);
+    show_gpus(&ranks[2], "hostA", BUS_B);
+    show_gpus(&ranks[3], "hostA", BUS_A);
+    expect_refusal(ranks, 4, 2,
+                   (const char *const[]){"ranks 0-1, 3 on hostA see only 1 GPU between them (" BUS_A, NULL});
+    /* containers of one machine: two hosts, one GPU */
+    show_all(ranks, 4, BUS_A);
+    for (int r = 2; r < 4; r++)
+        (void)snprintf(ranks[r].host, sizeof ranks[r].host, "hostB");
+    SHARE(ranks, 4, 4, BUS_A, BUS_A, BUS_A, BUS_A);
+    expect_refusal(ranks, 4, 2,
+                   (const char *const[]){"rank 0 (hostA) and rank 2 (hostB) would share GPU " BUS_A, NULL});
+    cr_assert_eq(tpw_place_gpus(ranks, 1, 0, chosen, NULL), TPW_ERR_ARGUMENT);
+    cr_assert_eq(tpw_place_gpus(ranks, 1, TPW_RANKS_PER_GPU_MAX + 1, chosen, NULL), TPW_ERR_ARGUMENT);
+}
+
 static void make_slice(tpw_gpu *gpu, int n)
 {
     gpu->slice = true;
@@ -180,7 +235,7 @@ Test(place, slices)
     ranks[0].gpus[0].slice = true; /* and so does the flag alone */
     REFUSE(ranks, 2, "rank 0 on hostA sees only MIG slices (GPU-");
     /* alone it may, with a warning */
-    cr_assert_eq(tpw_place_gpus(&ranks[1], 1, chosen, NULL), TPW_OK);
+    cr_assert_eq(tpw_place_gpus(&ranks[1], 1, 1, chosen, NULL), TPW_OK);
     cr_assert_eq(tpw_place_seat(topology, &ranks[1], 1, chosen, 0, &seat, NULL), TPW_OK);
     cr_assert(strstr(seat.warnings, "MIG slice (MIG-11111111-2222-4333-8444-000000000001)"), "%s", seat.warnings);
     cr_assert_str_eq(seat.cpus, "0-3");
@@ -255,7 +310,7 @@ Test(place, as_good_as_trying_everything)
         for (int r = 0; shared && r < size; r++)
             sees[r] = common;
         int32_t chosen[6];
-        tpw_status st = tpw_place_gpus(ranks, size, chosen, NULL);
+        tpw_status st = tpw_place_gpus(ranks, size, 1, chosen, NULL);
         cr_assert_eq(st, try_all(size, sees, 0, 0, gives) ? TPW_OK : TPW_ERR_RESOURCE, "round %d", round);
         for (int r = 0; st == TPW_OK && r < size; r++)
             cr_assert_str_eq(ranks[r].gpus[chosen[r]].bus, buses[gives[r]], "round %d, rank %d of %d", round, r, size);
@@ -272,19 +327,19 @@ Test(place, bad_counts)
     tpw_seat seat;
     tpw_topology *topology = load_machine("one-gpu.xml");
     show_all(ranks, 2, BUS_A " " BUS_B);
-    cr_assert_eq(tpw_place_gpus(ranks, 0, chosen, NULL), TPW_ERR_ARGUMENT);
-    cr_assert_eq(tpw_place_gpus(ranks, TPW_RANKS_MAX + 1, chosen, NULL), TPW_ERR_ARGUMENT);
-    cr_assert_eq(tpw_place_gpus(NULL, 1, chosen, NULL), TPW_ERR_ARGUMENT);
-    cr_assert_eq(tpw_place_gpus(ranks, 1, NULL, NULL), TPW_ERR_ARGUMENT);
+    cr_assert_eq(tpw_place_gpus(ranks, 0, 1, chosen, NULL), TPW_ERR_ARGUMENT);
+    cr_assert_eq(tpw_place_gpus(ranks, TPW_RANKS_MAX + 1, 1, chosen, NULL), TPW_ERR_ARGUMENT);
+    cr_assert_eq(tpw_place_gpus(NULL, 1, 1, chosen, NULL), TPW_ERR_ARGUMENT);
+    cr_assert_eq(tpw_place_gpus(ranks, 1, 1, NULL, NULL), TPW_ERR_ARGUMENT);
     cr_assert_eq(tpw_place_seat(topology, ranks, 2, chosen, 2, &seat, NULL), TPW_ERR_ARGUMENT);
     cr_assert_eq(tpw_place_seat(topology, ranks, 2, chosen, -1, &seat, NULL), TPW_ERR_ARGUMENT);
     cr_assert_eq(tpw_place_seat(NULL, ranks, 2, chosen, 0, &seat, NULL), TPW_ERR_ARGUMENT);
     chosen[1] = 2;
     cr_assert_eq(tpw_place_seat(topology, ranks, 2, chosen, 0, &seat, NULL), TPW_ERR_ARGUMENT);
     ranks[1].gpu_count = TPW_PLACE_GPUS_MAX + 1;
-    cr_assert_eq(tpw_place_gpus(ranks, 2, chosen, NULL), TPW_ERR_ARGUMENT);
+    cr_assert_eq(tpw_place_gpus(ranks, 2, 1, chosen, NULL), TPW_ERR_ARGUMENT);
     ranks[1].gpu_count = -1;
-    cr_assert_eq(tpw_place_gpus(ranks, 2, chosen, NULL), TPW_ERR_ARGUMENT);
+    cr_assert_eq(tpw_place_gpus(ranks, 2, 1, chosen, NULL), TPW_ERR_ARGUMENT);
     tpw_topology_destroy(topology);
 }
 
@@ -300,7 +355,7 @@ static void expect_seats(const char *machine, int size, const expected *want)
     tpw_topology *topology = load_machine(machine);
     int32_t chosen[RANKS_MAX];
     tpw_error err = {0};
-    cr_assert_eq(tpw_place_gpus(ranks, size, chosen, &err), TPW_OK, "%s", err.text);
+    cr_assert_eq(tpw_place_gpus(ranks, size, TPW_RANKS_PER_GPU_MAX, chosen, &err), TPW_OK, "%s", err.text);
     for (int r = 0; r < size; r++) {
         tpw_seat seat;
         cr_assert_eq(tpw_place_seat(topology, ranks, size, chosen, r, &seat, &err), TPW_OK, "%s", err.text);
@@ -320,6 +375,17 @@ static void expect_seats(const char *machine, int size, const expected *want)
 }
 
 #define SEATS(machine, size, ...) expect_seats(machine, size, (const expected[]){__VA_ARGS__})
+
+Test(place, seats_on_one_gpu)
+{
+    show_all(ranks, 4, BUS_A);
+    SEATS("eight-gpus.xml", 4, {BUS_A, "0-1", "0", 0, "shared by 4 ranks"}, {BUS_A, "2-3", "0", 0, "shared by 4 ranks"},
+          {BUS_A, "4-5", "0", 0, "shared by 4 ranks"}, {BUS_A, "6-7", "0", 0, "shared by 4 ranks"});
+    show_all(ranks, 4, BUS_A " " BUS_E);
+    SEATS("eight-gpus.xml", 4, {BUS_A, "0-3", "0", 0, "shared by 2 ranks"},
+          {BUS_E, "8-11", "1", 1, "shared by 2 ranks"}, {BUS_A, "4-7", "0", 0, "shared by 2 ranks"},
+          {BUS_E, "12-15", "1", 1, "shared by 2 ranks"});
+}
 
 Test(place, two_packages_of_four)
 {
@@ -441,7 +507,7 @@ Test(place, odd_numbering)
     show_all(ranks, 2, "0000:17:00.0 0000:ca:00.0");
     int32_t chosen[2];
     tpw_seat seat;
-    cr_assert_eq(tpw_place_gpus(ranks, 2, chosen, NULL), TPW_OK);
+    cr_assert_eq(tpw_place_gpus(ranks, 2, 1, chosen, NULL), TPW_OK);
     cr_assert_eq(tpw_place_seat(topology, ranks, 2, chosen, 1, &seat, NULL), TPW_OK);
     cr_assert(strstr(seat.warnings, "4 of the CPUs are left out"), "%s", seat.warnings);
     cr_assert_eq(tpw_topology_near_gpu(topology, "0000:ca:00.0", 0, 1, &near, NULL), TPW_OK);

@@ -54,23 +54,27 @@ static int64_t pages_of(const tpw_segment *s, int32_t page_size)
     return s->pages == NULL && s->pages_wide == NULL ? 0 : (s->pos + s->rows + page_size - 1) / page_size;
 }
 
-/* A table of either width in 32 bits. ERR_ARGUMENT for a page that does not fit. */
-static tpw_status copy_pages(int32_t *to, const tpw_segment *s, int64_t n, tpw_error *err)
+/* ERR_ARGUMENT for a page that does not fit in the 32 bits that it will have. */
+static tpw_status check_pages(const tpw_segment *s, int64_t n, tpw_error *err)
 {
-    if (s->pages != NULL)
-        memcpy(to, s->pages, (size_t)n * sizeof *to);
-    for (int64_t i = 0; s->pages == NULL && i < n; i++) {
+    for (int64_t i = 0; s->pages == NULL && i < n; i++)
         if (s->pages_wide[i] < INT32_MIN || s->pages_wide[i] > INT32_MAX)
             return tpw_fail(err, TPW_ERR_ARGUMENT, "cuda: page %lld of the segment at row %d is out of range",
                             (long long)s->pages_wide[i], (int)s->row0);
-        to[i] = (int32_t)s->pages_wide[i];
-    }
     return TPW_OK;
 }
 
+/* A table of either width in 32 bits. */
+static void copy_pages(int32_t *to, const tpw_segment *s, int64_t n)
+{
+    if (s->pages != NULL && n > 0)
+        memcpy(to, s->pages, (size_t)n * sizeof *to);
+    for (int64_t i = 0; s->pages == NULL && i < n; i++)
+        to[i] = (int32_t)s->pages_wide[i];
+}
+
 /* Fills the pinned copy at `host`; what it will be on the device is known already. */
-static tpw_status fill(char *host, const char *device, const tpw_batch *batch, int32_t page_size, const layout *at,
-                       tpw_error *err)
+static void fill(char *host, const char *device, const tpw_batch *batch, int32_t page_size, const layout *at)
 {
     tpw_segment *segments = (tpw_segment *)(void *)host;
     int32_t *of = (int32_t *)(void *)(host + at->segment_of);
@@ -84,14 +88,20 @@ static tpw_status fill(char *host, const char *device, const tpw_batch *batch, i
         segments[i] = *s;
         segments[i].pages = n > 0 ? pages_device : NULL;
         segments[i].pages_wide = NULL;
-        if (n > 0)
-            TPW_TRY(copy_pages(pages, s, n, err));
+        copy_pages(pages, s, n);
         pages += n;
         pages_device += n;
         for (int32_t r = 0; r < s->rows; r++)
             of[s->row0 + r] = i;
     }
-    return TPW_OK;
+}
+
+/* What was staged under this address before is another batch now: whatever becomes of that one, nobody gets the old one. */
+static void forget(tpw_cuda *cuda, const tpw_batch *batch)
+{
+    for (int i = 0; i < TPW_CUDA_STAGED; i++)
+        if (cuda->staged[i].batch == batch)
+            cuda->staged[i].batch = NULL;
 }
 
 static tpw_status stage_here(tpw_cuda *cuda, const tpw_batch *batch, int32_t page_size, tpw_error *err)
@@ -100,6 +110,7 @@ static tpw_status stage_here(tpw_cuda *cuda, const tpw_batch *batch, int32_t pag
     layout at = {0};
     char *host, *device;
 
+    forget(cuda, batch);
     if (page_size < 1)
         return tpw_fail(err, TPW_ERR_ARGUMENT, "cuda: a batch with pages of %d positions", (int)page_size);
     for (int32_t i = 0; i < batch->segment_count; i++) {
@@ -108,6 +119,7 @@ static tpw_status stage_here(tpw_cuda *cuda, const tpw_batch *batch, int32_t pag
         if (s->rows < 1 || s->row0 != rows)
             return tpw_fail(err, TPW_ERR_ARGUMENT, "cuda: segment %d starts at row %d with %d rows; row %lld is next",
                             (int)i, (int)s->row0, (int)s->rows, (long long)rows);
+        TPW_TRY(check_pages(s, pages_of(s, page_size), err));
         rows += s->rows;
         pages += pages_of(s, page_size);
     }
@@ -116,7 +128,7 @@ static tpw_status stage_here(tpw_cuda *cuda, const tpw_batch *batch, int32_t pag
                         (long long)rows);
     TPW_TRY(lay_out(rows, batch->segment_count, pages, &at, err));
     TPW_TRY(tpw_cuda_ring_take(cuda, at.bytes, &host, &device, err));
-    TPW_TRY(fill(host, device, batch, page_size, &at, err));
+    fill(host, device, batch, page_size, &at);
     cuda->staged[cuda->staged_next] =
         (tpw_cuda_staged){.batch = batch,
                           .at = {.segments = (const tpw_segment *)(const void *)device,
