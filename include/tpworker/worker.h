@@ -31,7 +31,7 @@ typedef enum tpw_compute {
 typedef enum tpw_backend {
     TPW_BACKEND_HOST, /* this machine's processors: the reference, and the default of the library */
     TPW_BACKEND_CUDA, /* NVIDIA GPUs, one a rank unless ranks_per_gpu says otherwise; compute BF16 only */
-    TPW_BACKEND_AUTO /* GPUs if every rank gets one of its own and compute is BF16, else the host; the same on all ranks */
+    TPW_BACKEND_AUTO /* GPUs if every rank gets one (see ranks_per_gpu) and compute is BF16, else the host; the same on all ranks */
 } tpw_backend;
 
 typedef enum tpw_binding_mode { TPW_BINDING_NONE, TPW_BINDING_AUTO, TPW_BINDING_STRICT } tpw_binding_mode;
@@ -108,7 +108,7 @@ typedef struct tpw_options {
     tpw_backend backend; /* default HOST */
     /* Ranks that may share one GPU; 1..8, default 1. More are for tests on machines with fewer GPUs than ranks: the bits are the same, the
      * speed is not. NCCL takes such ranks only when it believes that they are on different hosts: start each process with its own
-     * NCCL_HOSTID in its environment; sums then go over NCCL's sockets. */
+     * NCCL_HOSTID in its environment. Sums then go over NCCL's network transport. */
     int32_t ranks_per_gpu;
 } tpw_options;
 

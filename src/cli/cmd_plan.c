@@ -73,6 +73,17 @@ tpw_status tpw_memory_parse(const char *text, uint64_t *out, tpw_error *err)
         "--memory: must be bytes, or a number of KiB, MiB, GiB or TiB such as 80GiB or 1.5TiB, found \"%.40s\"", text);
 }
 
+/* A GPU that ranks share, they share evenly. */
+static void divide(const tpw_values *v, int32_t gpus, memory *out)
+{
+    const int64_t sharers = (v->tp + gpus - 1) / gpus;
+    size_t used = strlen(out->source);
+    if (sharers == 1 || sharers > v->ranks_per_gpu)
+        return;
+    out->bytes /= (uint64_t)sharers;
+    snprintf(out->source + used, sizeof out->source - used, ", %d ranks on it", (int)sharers);
+}
+
 /* --memory, else the smallest GPU: which rank gets which is not known here. */
 static tpw_status find_memory(const tpw_values *v, memory *out, tpw_error *err)
 {
@@ -94,7 +105,9 @@ static tpw_status find_memory(const tpw_values *v, memory *out, tpw_error *err)
         out->bytes = gpu.bytes;
         snprintf(out->source, sizeof out->source, "GPU %d, %s", (int)i, gpu.name);
     }
-    if (!out->known)
+    if (out->known)
+        divide(v, count, out);
+    else
         snprintf(out->source, sizeof out->source, "no GPU%s%s", reason[0] != '\0' ? ": " : "", reason);
     return TPW_OK;
 }
@@ -110,8 +123,8 @@ static void fill_options(const planned *p, tpw_options *out)
     out->dummy_vocab = (int32_t)v->vocab;
     out->compute = (tpw_compute)v->compute;
     /* auto: what --tp ranks on this machine would take */
-    bool gpus = v->backend == TPW_BACKEND_CUDA ||
-                (v->backend == TPW_BACKEND_AUTO && v->compute == TPW_COMPUTE_BF16 && tpw_cuda_count(NULL, 0) >= v->tp);
+    bool gpus = v->backend == TPW_BACKEND_CUDA || (v->backend == TPW_BACKEND_AUTO && v->compute == TPW_COMPUTE_BF16 &&
+                                                   tpw_cuda_count(NULL, 0) * v->ranks_per_gpu >= v->tp);
     out->backend = gpus ? TPW_BACKEND_CUDA : TPW_BACKEND_HOST;
     out->sequences_max = (int32_t)v->batch.data[0];
     out->rows_max = (int32_t)v->rows;

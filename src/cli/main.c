@@ -1,6 +1,7 @@
 /* The command tpworker: the place where MPI begins and ends, and where exit codes are given. SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,11 +197,25 @@ static tpw_status keep_multicast_off(tpw_error *err)
     return TPW_OK;
 }
 
+/* NCCL refuses two ranks of one host on one GPU; with an id each it takes them for hosts. Read and set as the one above. */
+static tpw_status part_hosts(const tpw_values *values, tpw_error *err)
+{
+    char id[HOST_NAME_MAX + 32] = "";
+    if (values->ranks_per_gpu == 1)
+        return TPW_OK;
+    (void)gethostname(id, HOST_NAME_MAX);
+    size_t used = strnlen(id, HOST_NAME_MAX);
+    (void)snprintf(id + used, sizeof id - used, ".%lld", (long long)getpid());
+    return setenv("NCCL_HOSTID", id, 0) == 0 ? TPW_OK : tpw_fail(err, TPW_ERR_MEMORY, "no memory for NCCL_HOSTID");
+}
+
 /* What a rank does before MPI begins, and the job. */
 static int begin(const tpw_command *command, bool speaks)
 {
     tpw_error err;
     tpw_status st = keep_multicast_off(&err);
+    if (st == TPW_OK)
+        st = part_hosts(&command->values, &err);
     if (st == TPW_OK)
         return run(command, speaks);
     complain_of_words(speaks, &err);

@@ -326,8 +326,8 @@ static unsigned users(tpw_setting_id id)
     case TPW_SETTING_QUIET:
         return LOADS | USES(TPW_ACTION_DIFF) | PLANS | DOCTORS;
     case TPW_SETTING_BACKEND:
-        return LOADS | DOCTORS | PLANS;
     case TPW_SETTING_RANKS_PER_GPU:
+        return LOADS | DOCTORS | PLANS;
     case TPW_SETTING_ISA:
     case TPW_SETTING_BIND:
     case TPW_SETTING_TIMEOUT:

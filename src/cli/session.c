@@ -52,16 +52,6 @@ static void open_log(tpw_session *s)
     memcpy(s->log.host, s->boot->host, sizeof s->log.host);
 }
 
-/* NCCL refuses two ranks of one host on one GPU; with an id each it takes them for hosts. Before anything of NCCL runs. */
-static tpw_status part_hosts(const tpw_values *values, int rank, tpw_error *err)
-{
-    char id[32];
-    if (values->ranks_per_gpu == 1 || values->backend == TPW_BACKEND_HOST)
-        return TPW_OK;
-    snprintf(id, sizeof id, "tpworker-rank-%d", rank);
-    return setenv("NCCL_HOSTID", id, 0) == 0 ? TPW_OK : tpw_fail(err, TPW_ERR_MEMORY, "no memory for NCCL_HOSTID");
-}
-
 tpw_status tpw_session_open(tpw_session *out, const tpw_values *values, tpw_outcome *outcome, tpw_error *err)
 {
     *outcome = (tpw_outcome){.step = -1, .people = {.fd = -1}, .json = {.fd = -1}};
@@ -71,7 +61,6 @@ tpw_status tpw_session_open(tpw_session *out, const tpw_values *values, tpw_outc
     TPW_TRY(tpw_boot_check_singleton(outcome->size, get_environment, err));
     TPW_TRY(tpw_boot_mpi_create(MPI_COMM_WORLD, timeout_ms(values), &out->boot, err));
     memcpy(outcome->host, out->boot->host, sizeof outcome->host);
-    TPW_TRY(part_hosts(values, outcome->rank, err));
     TPW_TRY(name_job(out, err));
     open_log(out);
     return TPW_OK;
@@ -223,10 +212,27 @@ void tpw_session_keep_ring(tpw_session *session, const tpw_worker *worker)
     session->out->ring_count = tpw_worker_ring(worker, session->out->ring, TPW_RING_ENTRIES);
 }
 
+/* The command gave each rank an NCCL_HOSTID: for nothing, if each has a GPU of its own. */
+static void warn_of_sockets(tpw_session *session)
+{
+    const int size = session->boot->size;
+    bool shared = session->values->ranks_per_gpu == 1 || strncmp(session->ranks[0].device, "host", 4) == 0;
+    for (int b = 1; b < size; b++)
+        for (int a = 0; a < b; a++)
+            shared = shared || (strcmp(session->ranks[a].host, session->ranks[b].host) == 0 &&
+                                strcmp(session->ranks[a].device, session->ranks[b].device) == 0);
+    if (!shared && size > 1 && session->boot->rank == 0)
+        tpw_log_line(&session->log, TPW_LOG_WARN,
+                     "--ranks-per-gpu %d: every rank has a GPU of its own, but NCCL takes them for ranks of different "
+                     "hosts, and NVLink is not used: leave the flag out",
+                     (int)session->values->ranks_per_gpu);
+}
+
 tpw_status tpw_session_ranks(tpw_session *session, const tpw_worker *worker, tpw_error *err)
 {
     for (int i = 0; i < session->boot->size; i++)
         TPW_TRY(tpw_worker_rank_info(worker, i, &session->ranks[i], err));
+    warn_of_sockets(session);
     return TPW_OK;
 }
 

@@ -92,14 +92,16 @@ static const tpw_setting table[TPW_SETTING_COUNT] = {
                            "its all-reduce)"},
     [TPW_SETTING_ISA] = {"isa", TPW_KIND_CHOICE, TPW_GROUP_WORKER, AT(isa), 0, 0, "auto|baseline|avx2|avx512", "auto",
                          "NAME", "Host instructions: auto, baseline, avx2 or avx512 (the results are the same)"},
-    [TPW_SETTING_BACKEND] =
-        {"backend", TPW_KIND_CHOICE, TPW_GROUP_WORKER, AT(backend), 0, 0, "host|cuda|auto", "auto", "WHERE",
-         "Where the model runs: host, cuda (one GPU a rank; bf16 only), or auto (GPUs if every rank gets "
-         "one, else host)"},
+    [TPW_SETTING_BACKEND] = {"backend", TPW_KIND_CHOICE, TPW_GROUP_WORKER, AT(backend), 0, 0, "host|cuda|auto", "auto",
+                             "WHERE",
+                             "Where the model runs: host, cuda (one GPU a rank, see --ranks-per-gpu; bf16 only), or "
+                             "auto (GPUs if every rank gets "
+                             "one, else host)"},
     [TPW_SETTING_RANKS_PER_GPU] =
         {"ranks-per-gpu", TPW_KIND_INT, TPW_GROUP_WORKER, AT(ranks_per_gpu), 1, TPW_RANKS_PER_GPU_MAX, NULL, "1", "N",
-         "Ranks that may share a GPU, to try a size with fewer GPUs: the same bits, slowly (sums go over NCCL's "
-         "sockets: each rank gets its own NCCL_HOSTID, unless the environment has one)"},
+         "Ranks that may share a GPU, to try a size with fewer GPUs: the same bits, slowly (each rank gets its own "
+         "NCCL_HOSTID, unless the environment has one, so sums take NCCL's way between hosts). plan: divides a GPU's "
+         "memory"},
     [TPW_SETTING_BIND] = {"bind", TPW_KIND_CHOICE, TPW_GROUP_WORKER, AT(bind), 0, 0, "none|auto|strict", "auto", "MODE",
                           "CPU binding of each rank: none, auto or strict"},
     [TPW_SETTING_TIMEOUT] = {"timeout", TPW_KIND_SECONDS, TPW_GROUP_WORKER, AT(timeout), 0, 86400, NULL, "30",

@@ -139,8 +139,8 @@ static int id_of(plan *p, const tpw_gpu *gpu, int place)
     return id;
 }
 
-/* Fills members[] and seen[] with the host of rank `first`, each GPU with so many places. */
-static void open_host(plan *p, int first, int places)
+/* Fills members[] and seen[] with the host of rank `first`, each GPU with as many places as it may have ranks. */
+static void open_host(plan *p, int first)
 {
     p->member_count = 0;
     p->seen_count = 0;
@@ -149,12 +149,21 @@ static void open_host(plan *p, int first, int places)
             continue;
         candidates *own = &p->candidates[r];
         p->members[p->member_count++] = r;
-        own->count = own->gpus * places;
-        for (int i = 0; i < own->count; i++) {
+        p->chosen[r] = -1;
+        for (int i = 0; i < own->gpus * p->ranks_per_gpu; i++) {
             own->index[i] = own->index[i % own->gpus];
             own->id[i] = id_of(p, &p->ranks[r].gpus[own->index[i]], i / own->gpus);
             p->seen[own->id[i]].sights++;
         }
+    }
+}
+
+/* Lets the ranks use so many places of each GPU. */
+static void allow_places(plan *p, int places)
+{
+    for (int m = 0; m < p->member_count; m++) {
+        candidates *own = &p->candidates[p->members[m]];
+        own->count = own->gpus * places;
     }
 }
 
@@ -164,33 +173,47 @@ static bool take_common(plan *p)
     const candidates *order = &p->candidates[p->members[0]];
     int common = 0, m = 0;
     for (int id = 0; id < p->seen_count; id++)
-        common += p->seen[id].sights == p->member_count;
+        common += p->seen[id].place == 0 && p->seen[id].sights == p->member_count;
     if (common < p->member_count)
         return false;
-    for (int i = 0; i < order->count && m < p->member_count; i++) {
+    for (int i = 0; i < order->gpus && m < p->member_count; i++) {
         if (p->seen[order->id[i]].sights < p->member_count)
             continue;
         const candidates *own = &p->candidates[p->members[m]];
         int at = 0;
-        while (own->id[at] != order->id[i])
+        while (at < own->gpus && own->id[at] != order->id[i])
             at++;
-        p->chosen[p->members[m++]] = own->index[at];
+        if (at < own->gpus)
+            p->chosen[p->members[m++]] = own->index[at];
     }
-    return true;
+    return m == p->member_count;
 }
 
-/* Finds a GPU for `rank`, moving ranks that have one only if it must. Each GPU is tried once, so the search ends. */
+static void take(plan *p, int rank, int i)
+{
+    const candidates *own = &p->candidates[rank];
+    p->seen[own->id[i]].owner = rank;
+    p->chosen[rank] = own->index[i];
+}
+
+/* Finds a place for `rank`: a free one, or one whose owner can move. Each is tried once, so the search ends. What had an owner before
+ * has one afterwards. */
 static bool settle(plan *p, int rank)
 {
     const candidates *own = &p->candidates[rank];
+    for (int i = 0; i < own->count; i++)
+        if (p->seen[own->id[i]].owner < 0 && !p->seen[own->id[i]].tried) {
+            p->seen[own->id[i]].tried = true;
+            take(p, rank, i);
+            return true;
+        }
     for (int i = 0; i < own->count; i++) {
         seen_gpu *gpu = &p->seen[own->id[i]];
         if (gpu->tried)
             continue;
         gpu->tried = true;
-        if (gpu->owner < 0 || settle(p, gpu->owner)) {
-            gpu->owner = rank;
-            p->chosen[rank] = own->index[i];
+        if (settle(p, gpu->owner)) {
+            take(p, rank, i);
             return true;
         }
     }
@@ -213,8 +236,7 @@ static void improve(plan *p, int rank)
         gpu->tried = true;
         p->seen[own->id[now]].owner = -1; /* the one that gives way may take it */
         if (gpu->owner < 0 || settle(p, gpu->owner)) {
-            gpu->owner = rank;
-            p->chosen[rank] = own->index[i];
+            take(p, rank, i);
             return;
         }
         p->seen[own->id[now]].owner = rank;
@@ -225,7 +247,7 @@ static void improve(plan *p, int rank)
  * host has fewer GPUs than ranks, that is said instead. */
 static tpw_status refuse_host(const plan *p, int rank, bool *mark, tpw_error *err)
 {
-    char text[TPW_ERROR_TEXT_MAX - 160] = "";
+    char text[TPW_ERROR_TEXT_MAX - 176] = "";
     line to = {text, sizeof text, 0};
     bool all = p->seen_count < p->member_count;
     int gpus = 0;
@@ -249,36 +271,45 @@ static tpw_status refuse_host(const plan *p, int rank, bool *mark, tpw_error *er
     }
     return tpw_fail(err, TPW_ERR_RESOURCE,
                     "%s), and a GPU takes %d rank%s: start fewer ranks there, show each its own GPU "
-                    "(CUDA_VISIBLE_DEVICES, srun --gpus-per-task=1), or let more share one (--ranks-per-gpu)",
-                    text, p->ranks_per_gpu, p->ranks_per_gpu == 1 ? "" : "s");
+                    "(CUDA_VISIBLE_DEVICES, srun --gpus-per-task=1)%s",
+                    text, p->ranks_per_gpu, p->ranks_per_gpu == 1 ? "" : "s",
+                    p->ranks_per_gpu < TPW_RANKS_PER_GPU_MAX ? ", or let more share one (ranks_per_gpu)" : "");
 }
 
-/* Places the members of the open host. Returns the rank that has found none, or -1. */
+/* Places the members of the open host that have none yet. Returns the first that finds none, or -1. */
 static int place_members(plan *p)
 {
-    if (take_common(p))
-        return -1;
+    int without = -1;
     for (int m = 0; m < p->member_count; m++) {
+        if (p->chosen[p->members[m]] >= 0)
+            continue;
         for (int id = 0; id < p->seen_count; id++)
             p->seen[id].tried = false;
-        if (!settle(p, p->members[m]))
-            return p->members[m];
+        if (!settle(p, p->members[m]) && without < 0)
+            without = p->members[m];
     }
-    for (int m = 0; m < p->member_count; m++)
-        improve(p, p->members[m]);
-    return -1;
+    return without;
 }
 
-/* No GPU gets a second rank before each that is wanted has one. */
+/* One place on each GPU first, then a second for those that are left, and so on: no GPU gets a further rank before as many as
+ * possible have as many as it. */
 static tpw_status place_host(plan *p, int first, tpw_error *err)
 {
-    int without = -1;
-    for (int places = 1; places <= p->ranks_per_gpu; places++) {
-        open_host(p, first, places);
+    int without = 0;
+    open_host(p, first);
+    if (take_common(p))
+        return TPW_OK;
+    for (int places = 1; places <= p->ranks_per_gpu && without >= 0; places++) {
+        allow_places(p, places);
         without = place_members(p);
-        if (without < 0)
-            return TPW_OK;
+        for (int m = 0; places == 1 && without < 0 && m < p->member_count; m++)
+            improve(p, p->members[m]);
     }
+    if (without < 0)
+        return TPW_OK;
+    for (int id = 0; id < p->seen_count; id++)
+        p->seen[id].tried = false;
+    (void)settle(p, without); /* fails again: tried are those that are short */
     bool *mark = calloc((size_t)p->member_count, sizeof *mark);
     if (mark == NULL)
         return tpw_fail(err, TPW_ERR_MEMORY, "out of memory for the placement of %d ranks", p->size);
@@ -342,9 +373,10 @@ static tpw_status check_between_hosts(const plan *p, tpw_error *err)
                 count_sharers(p->ranks, p->size, p->chosen, a) <= p->ranks_per_gpu)
                 continue;
             return tpw_fail(err, TPW_ERR_RESOURCE,
-                            "rank %d (%s) and rank %d (%s) would share GPU %s (%s): if these are containers of one "
-                            "machine, show each its own GPUs",
-                            a, p->ranks[a].host, b, p->ranks[b].host, one->bus, one->uuid);
+                            "rank %d (%s) and rank %d (%s) would share GPU %s (%s), which takes %d and would have %d: "
+                            "if these are containers of one machine, show each its own GPUs",
+                            a, p->ranks[a].host, b, p->ranks[b].host, one->bus, one->uuid, p->ranks_per_gpu,
+                            count_sharers(p->ranks, p->size, p->chosen, a));
         }
     return TPW_OK;
 }

@@ -34,8 +34,8 @@ typedef struct tpw_seat {
 /* Pure. Chooses chosen[r], an index into ranks[r].gpus, for all `size` ranks of the job. GPUs are told apart by UUID
  * (by bus where there is none). On each host: the ranks take the GPUs that all of them see, in order of PCI bus; if
  * those are too few, each in turn takes the lowest bus that leaves every later rank one. A rank that sees a whole GPU
- * takes no MIG slice. A GPU takes up to `ranks_per_gpu` ranks (1..TPW_RANKS_PER_GPU_MAX), a further one only when the
- * ranks do not fit with fewer on each. ERR_RESOURCE, naming ranks, buses, UUIDs and a remedy: a rank without GPU, more
+ * takes no MIG slice. A GPU takes up to `ranks_per_gpu` ranks (1..TPW_RANKS_PER_GPU_MAX); on each host they are spread as
+ * evenly as what they see allows. ERR_RESOURCE, naming ranks, buses, UUIDs and a remedy: a rank without GPU, more
  * ranks than places, too many ranks on one GPU (also from two hosts), only slices with more than one rank, different
  * models. ERR_ARGUMENT for counts out of range. */
 tpw_status tpw_place_gpus(const tpw_place_rank *ranks, int size, int ranks_per_gpu, int32_t *chosen,

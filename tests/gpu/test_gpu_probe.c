@@ -138,7 +138,7 @@ MPI_TEST(gpu_probe, mutants_of_27b, .timeout = 150)
     tpw_worker *worker;
     tpw_probe_result p;
 
-    mt_skip_if(gpus * test_ranks_per_gpu() < mt_size, "needs a GPU for every rank");
+    mt_skip_if(gpus * test_ranks_per_gpu() < mt_size, "needs a GPU for every rank, or leave to share one");
     worker = open_27b();
     now.real = worker->exec->ops;
     for (int mutant = 0; mutant < 2; mutant++) {

@@ -240,8 +240,12 @@ Test(gpu_step, a_refused_batch_is_no_batch)
 /* As long as a list fits in its pinned memory it costs one wait, and one more for each further part. */
 Test(gpu_step, a_digest_list_waits_once)
 {
-    enum { COLS = 64, JOBS = 30000 };
-    static const int32_t counts[] = {1, 2, 1000, 13107, 13108, JOBS};
+    enum {
+        COLS = 64,
+        JOBS = 30000,
+        MOST = TPW_CUDA_LIST_BYTES / 80
+    }; /* of one part: a sum of 8 bytes and a job of 72 each */
+    static const int32_t counts[] = {1, 2, 1000, MOST, MOST + 1, JOBS};
     open_both();
     twin_mat x = twin_mat_make(TPW_BF16, 1, COLS, 0, 0);
     ops_random r = {98};
@@ -258,7 +262,7 @@ Test(gpu_step, a_digest_list_waits_once)
         sum = 0;
         GPU_OK(gpu->ops->digest_list(gpu, &args, err));
         cr_assert_eq(sum, one * (uint64_t)counts[i]);
-        cr_assert_eq(tpw_cuda_waits(gpu) - waits, (counts[i] + 13106) / 13107, "%d jobs: %lld waits", counts[i],
+        cr_assert_eq(tpw_cuda_waits(gpu) - waits, (counts[i] + MOST - 1) / MOST, "%d jobs: %lld waits", counts[i],
                      (long long)(tpw_cuda_waits(gpu) - waits));
     }
     free(jobs);

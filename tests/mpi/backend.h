@@ -23,9 +23,10 @@ static inline tpw_backend test_backend(void)
 
 static inline int32_t test_ranks_per_gpu(void)
 {
-    const char *count = getenv("TPW_TEST_RANKS_PER_GPU");
+    const char *text = getenv("TPW_TEST_RANKS_PER_GPU");
+    const long count = text != NULL ? strtol(text, NULL, 10) : 1;
 
-    return count != NULL ? (int32_t)strtol(count, NULL, 10) : 1;
+    return count >= 1 && count <= 8 ? (int32_t)count : 1;
 }
 
 /* Sets where a worker runs. */

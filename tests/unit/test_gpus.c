@@ -58,7 +58,7 @@ Test(gpus, seats_that_are_shared)
     for (int r = 0; r < 4; r++)
         show_gpus(&all.sees[r], "hostA", "0000:0f:00.0 0000:89:00.0");
     run_job(&all, 4, ranks);
-    cr_assert(strstr(expect_one_verdict(ranks, 4, TPW_ERR_RESOURCE), "--ranks-per-gpu"));
+    cr_assert(strstr(expect_one_verdict(ranks, 4, TPW_ERR_RESOURCE), "ranks_per_gpu"));
     all.ranks_per_gpu = 2;
     run_job(&all, 4, ranks);
     expect_all_ok(ranks, 4);

@@ -101,6 +101,20 @@ Test(place, lists_that_differ)
     TAKE(ranks, 2, BUS_A, BUS_B);
 }
 
+/* Lists that no machine has: a GPU without UUID is alike to two that have one. Any outcome, but no end of the lists. */
+Test(place, lists_that_contradict)
+{
+    int32_t chosen[4];
+    for (int limit = 1; limit <= 8; limit++) {
+        show_all(ranks, 4, BUS_A " " BUS_A " " BUS_B);
+        for (int r = 0; r < 4; r++) {
+            ranks[r].gpus[1].uuid[8] = (char)('a' + r);
+            ranks[r].gpus[r % 2].uuid[0] = '\0';
+        }
+        (void)!tpw_place_gpus(ranks, 4, limit, chosen, NULL);
+    }
+}
+
 Test(place, several_hosts)
 {
     show_all(ranks, 4, BUS_A " " BUS_B);
@@ -190,7 +204,7 @@ Test(place, ranks_that_would_share_too_much)
 {
     int32_t chosen[1];
     show_all(ranks, 4, BUS_A " " BUS_B);
-    expect_refusal(ranks, 4, 1, (const char *const[]){"see only 2 GPUs", "takes 1 rank:", "--ranks-per-gpu", NULL});
+    expect_refusal(ranks, 4, 1, (const char *const[]){"see only 2 GPUs", "takes 1 rank:", "(ranks_per_gpu)", NULL});
     show_all(ranks, 5, BUS_A " " BUS_B);
     expect_refusal(
         ranks, 5, 2,
@@ -207,7 +221,8 @@ Test(place, ranks_that_would_share_too_much)
         (void)snprintf(ranks[r].host, sizeof ranks[r].host, "hostB");
     SHARE(ranks, 4, 4, BUS_A, BUS_A, BUS_A, BUS_A);
     expect_refusal(ranks, 4, 2,
-                   (const char *const[]){"rank 0 (hostA) and rank 2 (hostB) would share GPU " BUS_A, NULL});
+                   (const char *const[]){"rank 0 (hostA) and rank 2 (hostB) would share GPU " BUS_A,
+                                         "takes 2 and would have 4", NULL});
     cr_assert_eq(tpw_place_gpus(ranks, 1, 0, chosen, NULL), TPW_ERR_ARGUMENT);
     cr_assert_eq(tpw_place_gpus(ranks, 1, TPW_RANKS_PER_GPU_MAX + 1, chosen, NULL), TPW_ERR_ARGUMENT);
 }
@@ -272,6 +287,59 @@ Test(place, mixed_models)
             memset(ranks[r].gpus[g].name, 'n' + g, sizeof ranks[r].gpus[g].name - 1);
     }
     REFUSE(ranks, 2, "choose equal ones with CUDA_VISIBLE_DEVICES");
+}
+
+/* How evenly the ranks from `rank` on can be spread at best: the least sum of squares of the ranks on each of 5 GPUs, 99 if nowhere
+ * more than `limit` is not possible. */
+static int spread(int size, const unsigned *sees, int limit, int rank, int *load)
+{
+    int best = 99, sum = 0;
+    if (rank == size) {
+        for (int g = 0; g < 5; g++)
+            sum += load[g] * load[g];
+        return sum;
+    }
+    for (int g = 0; g < 5; g++) {
+        if ((sees[rank] & 1u << g) == 0 || load[g] == limit)
+            continue;
+        load[g]++;
+        sum = spread(size, sees, limit, rank + 1, load);
+        load[g]--;
+        best = sum < best ? sum : best;
+    }
+    return best;
+}
+
+Test(place, shared_as_evenly_as_can_be)
+{
+    const char *const buses[] = {BUS_A, BUS_B, BUS_C, BUS_D, BUS_E};
+    uint32_t seed = 7;
+    int shared = 0, refused = 0;
+    for (int round = 0; round < 3000; round++) {
+        unsigned sees[6];
+        int size = 1 + round % 6, limit = 1 + round / 6 % 3, none[5] = {0}, load[5] = {0}, sum = 0;
+        for (int r = 0; r < size; r++) {
+            seed = seed * 1664525 + 1013904223;
+            sees[r] = (seed >> 24) & (seed >> 16) & 31;
+            sees[r] |= sees[r] == 0 ? 1u << (seed >> 12) % 5 : 0;
+            show_gpus(&ranks[r], "hostA", "");
+            for (int g = 0; g < 5; g++)
+                if (sees[r] & 1u << g)
+                    ranks[r].gpus[ranks[r].gpu_count++] = made_gpu(g, buses[g]);
+        }
+        int32_t chosen[6];
+        const tpw_status st = tpw_place_gpus(ranks, size, limit, chosen, NULL);
+        const int best = spread(size, sees, limit, 0, none);
+        cr_assert_eq(st, best < 99 ? TPW_OK : TPW_ERR_RESOURCE, "round %d", round);
+        for (int r = 0; st == TPW_OK && r < size; r++)
+            load[ranks[r].gpus[chosen[r]].index]++;
+        for (int g = 0; g < 5; g++)
+            sum += load[g] * load[g];
+        cr_assert(st != TPW_OK || sum == best, "round %d: %d instead of %d", round, sum, best);
+        shared += st == TPW_OK && sum > size;
+        refused += st != TPW_OK;
+    }
+    cr_assert(shared > 300 && refused > 100, "%d shared, %d refused", shared, refused);
 }
 
 /* The first way, in order of GPUs, to give the ranks from `rank` on what is left. */

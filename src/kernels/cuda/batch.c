@@ -119,13 +119,14 @@ static tpw_status stage_here(tpw_cuda *cuda, const tpw_batch *batch, int32_t pag
         if (s->rows < 1 || s->row0 != rows)
             return tpw_fail(err, TPW_ERR_ARGUMENT, "cuda: segment %d starts at row %d with %d rows; row %lld is next",
                             (int)i, (int)s->row0, (int)s->rows, (long long)rows);
-        TPW_TRY(check_pages(s, pages_of(s, page_size), err));
         rows += s->rows;
         pages += pages_of(s, page_size);
     }
     if (rows != batch->rows)
         return tpw_fail(err, TPW_ERR_ARGUMENT, "cuda: a batch of %d rows whose segments hold %lld", (int)batch->rows,
                         (long long)rows);
+    for (int32_t i = 0; i < batch->segment_count; i++) /* tables are read only now: their lengths hang on the rows */
+        TPW_TRY(check_pages(&batch->segments[i], pages_of(&batch->segments[i], page_size), err));
     TPW_TRY(lay_out(rows, batch->segment_count, pages, &at, err));
     TPW_TRY(tpw_cuda_ring_take(cuda, at.bytes, &host, &device, err));
     fill(host, device, batch, page_size, &at);
