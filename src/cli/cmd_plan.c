@@ -73,15 +73,21 @@ tpw_status tpw_memory_parse(const char *text, uint64_t *out, tpw_error *err)
         "--memory: must be bytes, or a number of KiB, MiB, GiB or TiB such as 80GiB or 1.5TiB, found \"%.40s\"", text);
 }
 
-/* A GPU that ranks share, they share evenly. */
+uint64_t tpw_memory_share(uint64_t bytes, int64_t tp, int32_t gpus, int64_t ranks_per_gpu, int64_t *sharers)
+{
+    *sharers = gpus > 0 ? (tp + gpus - 1) / gpus : 1;
+    if (*sharers > ranks_per_gpu)
+        *sharers = 1;
+    return bytes / (uint64_t)*sharers;
+}
+
 static void divide(const tpw_values *v, int32_t gpus, memory *out)
 {
-    const int64_t sharers = (v->tp + gpus - 1) / gpus;
     size_t used = strlen(out->source);
-    if (sharers == 1 || sharers > v->ranks_per_gpu)
-        return;
-    out->bytes /= (uint64_t)sharers;
-    snprintf(out->source + used, sizeof out->source - used, ", %d ranks on it", (int)sharers);
+    int64_t sharers;
+    out->bytes = tpw_memory_share(out->bytes, v->tp, gpus, v->ranks_per_gpu, &sharers);
+    if (sharers > 1)
+        snprintf(out->source + used, sizeof out->source - used, ", %d ranks on it", (int)sharers);
 }
 
 /* --memory, else the smallest GPU: which rank gets which is not known here. */

@@ -14,4 +14,8 @@ tpw_status tpw_cmd_plan(const tpw_values *values, tpw_error *err) TPW_MUST_CHECK
 /* "80GiB", "1.5TiB", "1000000": bytes. At most six places behind the point, and none without a unit. ERR_ARGUMENT. Pure. */
 tpw_status tpw_memory_parse(const char *text, uint64_t *out, tpw_error *err) TPW_MUST_CHECK;
 
+/* What one of `tp` ranks has of a GPU of `bytes` when `gpus` of them are there: the GPU's memory, divided by the ranks on it where they
+ * must and may share (at most `ranks_per_gpu`). *sharers are those ranks, 1 where nothing is divided. Pure. */
+uint64_t tpw_memory_share(uint64_t bytes, int64_t tp, int32_t gpus, int64_t ranks_per_gpu, int64_t *sharers);
+
 #endif

@@ -212,27 +212,35 @@ void tpw_session_keep_ring(tpw_session *session, const tpw_worker *worker)
     session->out->ring_count = tpw_worker_ring(worker, session->out->ring, TPW_RING_ENTRIES);
 }
 
-/* The command gave each rank an NCCL_HOSTID: for nothing, if each has a GPU of its own. */
-static void warn_of_sockets(tpw_session *session)
+bool tpw_session_gpu_is_shared(const tpw_rank_info *ranks, int size)
 {
-    const int size = session->boot->size;
-    bool shared = session->values->ranks_per_gpu == 1 || strncmp(session->ranks[0].device, "host", 4) == 0;
     for (int b = 1; b < size; b++)
         for (int a = 0; a < b; a++)
-            shared = shared || (strcmp(session->ranks[a].host, session->ranks[b].host) == 0 &&
-                                strcmp(session->ranks[a].device, session->ranks[b].device) == 0);
-    if (!shared && size > 1 && session->boot->rank == 0)
-        tpw_log_line(&session->log, TPW_LOG_WARN,
-                     "--ranks-per-gpu %d: every rank has a GPU of its own, but NCCL takes them for ranks of different "
-                     "hosts, and NVLink is not used: leave the flag out",
-                     (int)session->values->ranks_per_gpu);
+            if (strncmp(ranks[a].device, "host", 4) != 0 && strcmp(ranks[a].host, ranks[b].host) == 0 &&
+                strcmp(ranks[a].device, ranks[b].device) == 0)
+                return true;
+    return false;
+}
+
+/* With the flag the command gave each rank an NCCL_HOSTID: for nothing, if each has a GPU of its own. */
+static void warn_of_hosts(tpw_session *session)
+{
+    const int size = session->boot->size, limit = (int)session->values->ranks_per_gpu;
+    if (limit == 1 || size == 1 || session->boot->rank != 0 || strncmp(session->ranks[0].device, "host", 4) == 0 ||
+        tpw_session_gpu_is_shared(session->ranks, size))
+        return;
+    tpw_log_line(
+        &session->log, TPW_LOG_WARN,
+        "--ranks-per-gpu %d: every rank has a GPU of its own, but NCCL takes them for ranks of different hosts, "
+        "and NVLink is not used: leave the flag out",
+        limit);
 }
 
 tpw_status tpw_session_ranks(tpw_session *session, const tpw_worker *worker, tpw_error *err)
 {
     for (int i = 0; i < session->boot->size; i++)
         TPW_TRY(tpw_worker_rank_info(worker, i, &session->ranks[i], err));
-    warn_of_sockets(session);
+    warn_of_hosts(session);
     return TPW_OK;
 }
 

@@ -66,7 +66,9 @@ tpw_status tpw_session_start_group(tpw_session *session, const tpw_options *opti
                                    tpw_error *err) TPW_MUST_CHECK;
 /* Local. Keeps the last exchanges of a worker for the report; before it is destroyed. NULL allowed. */
 void tpw_session_keep_ring(tpw_session *session, const tpw_worker *worker);
-/* Local. Reads session->ranks. */
+/* Do two of the ranks run on one GPU of a host? Pure. */
+bool tpw_session_gpu_is_shared(const tpw_rank_info *ranks, int size);
+/* Local. Fills session->ranks, and warns of a --ranks-per-gpu that only costs. */
 tpw_status tpw_session_ranks(tpw_session *session, const tpw_worker *worker, tpw_error *err) TPW_MUST_CHECK;
 
 /* Nobody reads any more: going on would be work for nothing. A file that cannot be written is no reason to stop. */

@@ -323,6 +323,9 @@ case_plan_refuses_with_numbers() {
   expect 2 "$TPW_BIN" plan --tp 3
   has err "use 1, 2, 4 or 8" 1
   expect 2 "$TPW_BIN" plan --tp 9
+  expect 2 "$TPW_BIN" plan --tp 8 --ranks-per-gpu 9
+  has err "--ranks-per-gpu" 1
+  CUDA_VISIBLE_DEVICES='' TPWORKER_RANKS_PER_GPU=8 expect 0 "$TPW_BIN" plan --dummy qwen3.5-27b --tp 8 --memory 24GiB
   expect 2 "$TPW_BIN" plan "$TPW_ODD" --k 1
   has err "no MTP weights" 1
   expect 2 "$TPW_BIN" plan "$TPW_ODD" --dummy qwen3.5-4b

@@ -273,3 +273,19 @@ Test(plan, memory_is_bytes_or_has_a_unit)
                       (unsigned long long)bytes, (unsigned long long)cases[i].bytes);
     }
 }
+
+Test(plan, ranks_divide_a_gpu)
+{
+    static const struct {
+        int64_t tp;
+        int32_t gpus;
+        int64_t ranks_per_gpu, sharers;
+    } cases[] = {{1, 1, 1, 1}, {2, 2, 1, 1}, {2, 1, 1, 1}, {2, 1, 2, 2}, {8, 2, 4, 4},
+                 {8, 2, 3, 1}, {8, 3, 8, 3}, {4, 8, 8, 1}, {2, 0, 2, 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t sharers = 0;
+        uint64_t share = tpw_memory_share(1200, cases[i].tp, cases[i].gpus, cases[i].ranks_per_gpu, &sharers);
+        cr_assert_eq(sharers, cases[i].sharers, "case %zu: %lld", i, (long long)sharers);
+        cr_assert_eq(share, 1200 / (uint64_t)cases[i].sharers);
+    }
+}
