@@ -226,9 +226,10 @@ bool tpw_session_gpu_is_shared(const tpw_rank_info *ranks, int size)
 static void warn_of_hosts(tpw_session *session)
 {
     const int size = session->boot->size, limit = (int)session->values->ranks_per_gpu;
-    if (limit == 1 || size == 1 || session->boot->rank != 0 || strncmp(session->ranks[0].device, "host", 4) == 0 ||
-        tpw_session_gpu_is_shared(session->ranks, size))
+    if (session->warned || limit == 1 || size == 1 || session->boot->rank != 0 ||
+        strncmp(session->ranks[0].device, "host", 4) == 0 || tpw_session_gpu_is_shared(session->ranks, size))
         return;
+    session->warned = true;
     tpw_log_line(
         &session->log, TPW_LOG_WARN,
         "--ranks-per-gpu %d: every rank has a GPU of its own, but NCCL takes them for ranks of different hosts, "

@@ -42,6 +42,7 @@ typedef struct tpw_session {
     tpw_rank_info *ranks;     /* [size] */
     tpw_tokenizer *tokenizer; /* rank 0; NULL when the model has none */
     bool terminal;            /* rank 0: text for people goes to one */
+    bool warned;              /* of a --ranks-per-gpu that only costs */
     char isa[32];
 } tpw_session;
 
